@@ -1,0 +1,1 @@
+"""Graders of the course: references, diagnoses, and their place inside nbgrader."""
