@@ -1,0 +1,43 @@
+"""Errors of distlab. Each message says what was asked, what was seen and what to do."""
+
+
+class DistError(RuntimeError):
+    """Base of all errors that the engines report about a run."""
+
+
+class CommArgumentError(DistError, ValueError):
+    """A communicator was called with an argument that no engine could serve."""
+
+
+class CollectiveMismatchError(DistError):
+    """The ranks of a group met in one call, but asked for different things."""
+
+
+class DeadlockError(DistError):
+    """No rank can go on: each that has not returned waits for another."""
+
+
+class RankTimeoutError(DistError):
+    """A run took longer than its `timeout`."""
+
+
+class RankExitedError(DistError):
+    """A rank tried to end the process (`exit()`, `SystemExit`)."""
+
+
+class UncopyableError(DistError, TypeError):
+    """Something that a rank needs, or returned, can't be copied as it would be between processes."""
+
+
+class RankCancelled(BaseException):
+    """Unwinds a rank whose run has already failed elsewhere.
+
+    Not an `Exception`, so that `except Exception` in a student's function can't swallow it.
+    """
+
+
+class CheckFailed(AssertionError):
+    """A check did not pass. Notebooks show the message alone, without a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return str(self).splitlines()

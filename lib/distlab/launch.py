@@ -1,0 +1,138 @@
+"""Runs one function on n ranks."""
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distlab.ledger import Ledger
+
+ENGINES = ("sim",)
+ORDERS = ("rank", "ring")
+MAX_RANKS = 1024
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gives back, each list by rank."""
+
+    values: list[Any]
+    ledger: Ledger
+    stdout: list[str] = field(repr=False)
+
+
+class per_rank:
+    """Marks an argument of `run` of which each rank gets its own element, and no other rank's.
+
+    Example: `run(row_linear, 2, per_rank([x0, x1]), per_rank([w0, w1]), b)`.
+    """
+
+    def __init__(self, values: Sequence[Any]):
+        try:
+            self.values = list(values)
+        except TypeError:
+            raise TypeError(
+                f"per_rank takes a list with one value per rank, got {type(values).__name__}."
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"per_rank({len(self.values)} values)"
+
+
+def run(
+    fn: Callable[..., Any],
+    n: int,
+    *args: Any,
+    engine: str = "sim",
+    order: str = "rank",
+    timeout: float = 20.0,
+    echo: bool = True,
+    **kwargs: Any,
+) -> Result:
+    """Calls `fn(comm, *args, **kwargs)` once on each of n ranks and returns what came out.
+
+    Each rank is on its own, as a process would be: it gets its own copy of the function, of what
+    the function closes over and of its arguments, and starts with the caller's random state. What
+    a rank changes, no other rank and not the caller sees. An argument wrapped in `per_rank([...])`
+    is handed out one element per rank. Keyword arguments not listed here go to `fn`.
+
+    `order` is the order in which reductions add: "rank" (0, 1, 2, ...) or "ring" (as gloo does).
+    `echo` prints what ranks print, labelled, while they run. A run that takes longer than `timeout`
+    seconds is stopped, even in an endless loop (but not in one inside a C call).
+
+    Cost: about 0.1 ms to start a rank, 15 to 30 µs per rank and collective.
+
+    Raises: what a rank raised, with a note on the other ranks; DeadlockError,
+    CollectiveMismatchError, RankTimeoutError, RankExitedError, UncopyableError; ValueError or
+    TypeError for arguments that make no sense.
+
+    Example: `run(lambda comm: comm.rank, 3).values == [0, 1, 2]`.
+    """
+    __tracebackhide__ = True
+    _check_arguments(fn, n, args, kwargs, engine, order, timeout)
+    # torch is imported here, so that `import distlab` stays as light as numpy.
+    from distlab import simulator
+
+    return simulator.run(fn, n, args, kwargs, order=order, timeout_s=timeout, echo=echo)
+
+
+def _check_arguments(fn, n, args, kwargs, engine, order, timeout) -> None:
+    if not callable(fn):
+        raise TypeError(f"run needs a function to call on each rank, got {type(fn).__name__}.")
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise TypeError(f"run needs a whole number of ranks, got n={n!r}.")
+    if not 1 <= n <= MAX_RANKS:
+        raise ValueError(f"run needs 1 to {MAX_RANKS:,} ranks, got n={n}.")
+    if engine not in ENGINES:
+        raise ValueError(f"engine={engine!r} does not exist; it can be {', '.join(ENGINES)}.")
+    if order not in ORDERS:
+        raise ValueError(f"order={order!r} does not exist; it can be {' or '.join(ORDERS)}.")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise ValueError(f"timeout is a number of seconds above 0, got {timeout!r}.")
+    named = [(f"argument {i + 1}", v) for i, v in enumerate(args)]
+    for name, value in named + [(f"argument `{k}`", v) for k, v in kwargs.items()]:
+        if isinstance(value, per_rank) and len(value.values) != n:
+            raise ValueError(
+                f"{name} holds {len(value.values)} values for {n} ranks; per_rank needs one each."
+            )
+
+
+class RankStdout:
+    """Stands in for sys.stdout during a run: keeps and labels what ranks print."""
+
+    def __init__(self, outer: Any, rank_of_thread: dict[int, int], n: int, echo: bool):
+        self._outer = outer
+        self._rank_of_thread = rank_of_thread
+        self._echo = echo
+        self._line = [""] * n
+        self.texts: list[list[str]] = [[] for _ in range(n)]
+
+    def write(self, text: str) -> int:
+        rank = self._rank_of_thread.get(threading.get_ident())
+        if rank is None:
+            return self._outer.write(text)
+        self.texts[rank].append(text)
+        if self._echo:
+            *lines, self._line[rank] = (self._line[rank] + text).split("\n")
+            if lines:
+                self._outer.write("".join(f"[rank {rank}] {line}\n" for line in lines))
+        return len(text)
+
+    def close_lines(self) -> None:
+        """Echoes what was printed without a newline at the end."""
+        for rank, line in enumerate(self._line):
+            if line and self._echo:
+                self._outer.write(f"[rank {rank}] {line}\n")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._outer, name)
+
+    def __enter__(self) -> "RankStdout":
+        sys.stdout = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if sys.stdout is self:
+            sys.stdout = self._outer
+        self.close_lines()

@@ -1,0 +1,264 @@
+"""Ranks as threads of one process, of which exactly one runs at a time.
+
+A rank runs until it must wait, then hands the baton to the next rank that can go on. So results,
+prints and random numbers are the same in every run, sums are taken in rank order, and a deadlock
+is a plain fact: somebody waits and nobody can run.
+
+Cost: one hand-over per rank and collective (figures: lib/benchmarks).
+"""
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, NoReturn
+
+from distlab import isolate, reports
+from distlab.errors import RankCancelled, RankExitedError
+from distlab.launch import RankStdout, Result, per_rank
+from distlab.ledger import Entry, Ledger, ring_bytes
+from distlab.rankstate import CallerContext, RandomStates
+from distlab.reports import Call
+from distlab.simcomm import Group, SimComm
+
+_UNWIND_S = 1.0  # how long the ranks of a failed run may take to unwind before they are given up
+_HERE = os.path.dirname(__file__) + os.sep
+
+
+def run(
+    fn: Callable, n: int, args: tuple, kwargs: dict, *, order: str, timeout_s: float, echo: bool
+) -> Result:
+    """Runs `fn` on n simulated ranks; see `distlab.launch.run`."""
+    __tracebackhide__ = True
+    job = _Job(fn, n, args, kwargs)
+    world = World(n, order=order, libraries_too=job.names_random)
+    everyone = Group(tuple(range(n)))
+
+    def body(rank: int) -> Any:
+        own_fn, own_args, own_kwargs = job.load(rank)
+        value = own_fn(SimComm(world, everyone, rank), *own_args, **own_kwargs)
+        return isolate.carry_out(value, rank)
+
+    rank_of_thread: dict[int, int] = {}
+    stdout = RankStdout(sys.stdout, rank_of_thread, n, echo)
+    error: BaseException | None = None
+    with stdout:
+        try:
+            world.start(body, rank_of_thread)
+            if not world.over.wait(timeout_s):
+                error = world.time_out(timeout_s)
+        except KeyboardInterrupt as interrupt:  # the caller's, in the main thread
+            error = interrupt
+            error.add_note(reports.others(world.pending, world.finished, None))
+        finally:
+            error = error or world.failure
+            if error is not None or not world.over.is_set():
+                world.cancel()
+            world.restore_random_state()
+    if error is not None:
+        raise isolate.caller_class(error)
+    return Result(world.values, Ledger(world.entries()), ["".join(t) for t in stdout.texts])
+
+
+class _Job:
+    """The function and the arguments of a run, from which each rank takes its copy."""
+
+    def __init__(self, fn: Callable, n: int, args: tuple, kwargs: dict):
+        def shared(value: Any) -> Any:  # what is handed out by rank is copied by rank
+            return None if isinstance(value, per_rank) else value
+
+        self._args, self._kwargs = args, kwargs
+        self._snapshot = isolate.Snapshot(
+            fn, tuple(map(shared, args)), {k: shared(v) for k, v in kwargs.items()}, copies=n
+        )
+        self.names_random = self._snapshot.names("random")
+
+    def load(self, rank: int) -> tuple[Callable, list, dict]:
+        """Returns this rank's own (fn, args, kwargs)."""
+        fn, args, kwargs = self._snapshot.load()
+        args = [
+            isolate.copy_value(given.values[rank], f"rank {rank}'s argument {i + 1}")
+            if isinstance(given, per_rank)
+            else value
+            for i, (given, value) in enumerate(zip(self._args, args, strict=True))
+        ]
+        for key, given in self._kwargs.items():
+            if isinstance(given, per_rank):
+                kwargs[key] = isolate.copy_value(given.values[rank], f"rank {rank}'s `{key}`")
+        return fn, args, kwargs
+
+
+class World:
+    """The ranks of one run and the baton that goes between them."""
+
+    def __init__(self, n: int, *, order: str, libraries_too: bool):
+        self.n = n
+        self.order = order
+        self.failure: BaseException | None = None
+        self.running = 0  # the rank that holds the baton
+        self.values: list[Any] = [None] * n
+        self.pending: list[Call | None] = [None] * n
+        self.finished = [False] * n
+        self.over = threading.Event()
+        self.threads: list[threading.Thread] = []
+        self._cancelled = False
+        # (rank, op, group) -> [calls, payload bytes, bytes that no share of the payload describes]
+        self._books: dict[tuple[int, str, tuple[int, ...]], list[int]] = {}
+        self._batons = [threading.Lock() for _ in range(n)]
+        for baton in self._batons:
+            baton.acquire()
+        self._ready: deque[int] = deque(range(1, n))
+        self._random = RandomStates(n, libraries_too)
+
+    # -- what communicators call ------------------------------------------------------------------
+
+    def wait(self, rank: int, call: Call) -> None:
+        """Blocks `rank` in `call` until another rank completes it."""
+        self.pending[rank] = call
+        if not self._ready:
+            self.fail(reports.deadlock(self.pending, self.finished))
+        self._random.leave(rank)
+        self._hand_over()
+        self._batons[rank].acquire()
+        self.check_alive()
+        self._random.enter(rank)
+
+    def complete(self, rank: int) -> None:
+        """Lets a waiting rank go on, after those that became ready before it."""
+        self.pending[rank] = None
+        self._ready.append(rank)
+
+    def check_alive(self) -> None:
+        """Unwinds the calling rank if the run has failed meanwhile."""
+        if self.failure is not None or self._cancelled:
+            raise RankCancelled
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """Ends the run with `error` and unwinds the calling rank."""
+        if self.failure is None:
+            self.failure = error
+        self.over.set()
+        raise RankCancelled
+
+    def book(self, rank: int, op: str, ranks: tuple[int, ...], payload: int, direct: int) -> None:
+        """Adds one call to the ledger."""
+        row = self._books.get((rank, op, ranks))
+        if row is None:
+            row = self._books[rank, op, ranks] = [0, 0, 0]
+        row[0] += 1
+        row[1] += payload
+        row[2] += direct
+
+    def entries(self) -> list[Entry]:
+        """Returns the ledger's rows."""
+        return [
+            Entry(rank, op, ranks, calls, size, ring_bytes(op, len(ranks), size, direct))
+            for (rank, op, ranks), (calls, size, direct) in self._books.items()
+        ]
+
+    # -- the ranks' threads -----------------------------------------------------------------------
+
+    def start(self, body: Callable[[int], Any], rank_of_thread: dict[int, int]) -> None:
+        """Starts one thread per rank, noted in `rank_of_thread`; rank 0 runs first."""
+        context = CallerContext()
+        for rank in range(self.n):
+            thread = threading.Thread(
+                target=self._live, args=(rank, body, context), name=f"rank {rank}", daemon=True
+            )
+            self.threads.append(thread)
+            thread.start()
+            rank_of_thread[thread.ident] = rank
+        self._batons[0].release()
+
+    def _live(self, rank: int, body: Callable[[int], Any], context: "CallerContext") -> None:
+        with contextlib.suppress(RankCancelled):
+            self._batons[rank].acquire()
+            try:
+                self.check_alive()
+                self._random.enter(rank)
+                with context.entered():
+                    self.values[rank] = body(rank)
+            except RankCancelled:
+                pass
+            except SystemExit as error:
+                self._record(rank, reports.exited(rank, error))
+            except BaseException as error:
+                self._record(rank, without_our_frames(error))
+            self._leave(rank)
+
+    def _record(self, rank: int, error: BaseException) -> None:
+        """Keeps the first failure, with what the other ranks were doing."""
+        if self.failure is None and not self._cancelled:
+            note = reports.others(self.pending, self.finished, rank)
+            if not isinstance(error, RankExitedError):
+                note = f"[raised on rank {rank} of {self.n}]\n{note}"
+            error.add_note(note.rstrip())
+            self.failure = error
+
+    def _leave(self, rank: int) -> None:
+        self.finished[rank] = True
+        everyone = all(self.finished) if not self._ready else False
+        if self.failure is None and not self._cancelled and not self._ready and not everyone:
+            self.failure = reports.deadlock(self.pending, self.finished)
+        if self.failure is not None or everyone:
+            self.over.set()
+        elif not self._cancelled:
+            self._random.leave(rank)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        self.running = following = self._ready.popleft()
+        self._batons[following].release()
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def time_out(self, timeout_s: float) -> BaseException:
+        """Stops a run that takes too long; returns the error that says where it was."""
+        running, pending, finished = self.running, list(self.pending), list(self.finished)
+        frame = sys._current_frames().get(self.threads[running].ident)
+        if self.over.is_set():  # it ended meanwhile
+            return self.failure
+        stuck = self.cancel()
+        return reports.timeout(timeout_s, running, frame, pending, finished, stuck)
+
+    def cancel(self) -> list[int]:
+        """Unwinds every rank that still lives; returns those that could not be stopped."""
+        self._cancelled = True
+        for baton in self._batons:
+            if baton.locked():
+                baton.release()
+        alive = list(enumerate(self.threads))
+        deadline = time.monotonic() + _UNWIND_S
+        pause_s = 0.0 if self.failure is None else 0.05  # a failed run unwinds by itself at first
+        while alive and time.monotonic() < deadline:
+            for _, thread in alive:
+                thread.join(pause_s)
+            pause_s = 0.01
+            alive = [(rank, thread) for rank, thread in alive if thread.is_alive()]
+            for _, thread in alive:  # again and again: a bare `except:` may swallow it
+                _raise_in(thread, RankCancelled)
+        return [rank for rank, thread in alive if thread.is_alive()]
+
+    def restore_random_state(self) -> None:
+        """Gives the caller its random state back, as if the ranks had been processes."""
+        self._random.restore()
+
+
+def _raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
+    """Raises `error` in another thread, at its next line of Python."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error)
+    )
+
+
+def without_our_frames(error: BaseException) -> BaseException:
+    """Cuts distlab's frames off the top of an error's traceback: the student's own come first."""
+    frames: TracebackType | None = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HERE):
+        frames = frames.tb_next
+    return error.with_traceback(frames)
