@@ -1,4 +1,4 @@
-"""One kernel process for one submission: start, execute with a deadline, kill, leave nothing behind.
+"""One kernel process for one submission: start, execute with deadlines, kill, leave nothing.
 
 What a student's code may do to it is bounded here: time, output, death. What it may read is not: it
 runs as the user who grades (isolation is work to come, and the instructor's guide says so).
@@ -33,9 +33,9 @@ GRACE_S = 5.0  # to answer an interrupt; to send what is still on its way
 
 # The kernel sees these variables of ours and no other: the environment holds the course secret.
 KEPT_ENVIRONMENT = (
-    "HOME LANG LANGUAGE LC_ALL LC_CTYPE TZ TMPDIR USER LOGNAME MPLCONFIGDIR XDG_CACHE_HOME "
-    "LD_LIBRARY_PATH DYLD_LIBRARY_PATH SYSTEMROOT CONDA_PREFIX"
-).split()
+    *("HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE"),
+    *("MPLCONFIGDIR", "XDG_CACHE_HOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "CONDA_PREFIX"),
+)
 
 
 @dataclass(frozen=True)

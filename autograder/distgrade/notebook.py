@@ -48,7 +48,7 @@ def read_notebook(path: Path | str) -> NotebookNode:
         raise NotebookError(f"{path.name} can't be read: {error.strerror or error}.") from None
     if len(data) > MAX_BYTES:
         raise NotebookError(
-            f"{path.name} is larger than {MAX_BYTES // 2**20} MiB: clear its outputs and save again."
+            f"{path.name} is larger than {MAX_BYTES >> 20} MiB: clear its outputs and save again."
         )
     return parse_notebook(data, path.name)
 

@@ -1,7 +1,7 @@
 """What a student's cell showed, kept small and harmless: text and pictures, no HTML, no scripts.
 
-Feedback pages open in other people's browsers (an instructor's, logged in to formgrader), so nothing
-that a browser would run may pass. Text is escaped where nbconvert renders it.
+Feedback pages open in other people's browsers (an instructor's, logged in to formgrader), so
+nothing that a browser would run may pass. Text is escaped where nbconvert renders it.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class Collector:
         kept = {}
         for kind in PICTURES:
             picture = data.get(kind)
-            if isinstance(picture, str) and len(picture) <= self._pictures:
-                if _BASE64.fullmatch(picture):
-                    self._pictures -= len(picture)
-                    kept[kind] = picture
-                    break
+            small = isinstance(picture, str) and len(picture) <= self._pictures
+            if small and _BASE64.fullmatch(picture):
+                self._pictures -= len(picture)
+                kept[kind] = picture
+                break
         text = self._shortened(data.get("text/plain") if isinstance(data, dict) else "")
         if text:
             kept["text/plain"] = text

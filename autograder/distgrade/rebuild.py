@@ -5,9 +5,9 @@ tags, order, locked cells, kernel) is the release's. So a deleted, copied, split
 cell neither helps nor hurts.
 
 What is fair when a solution cell was copied: run from top to bottom, as students are told to, the
-last definition above the test cell wins. The cell that carries the original id goes to its place, the
-copies stay where they stand, so the same definition wins here. A copy that is still the untouched
-stub is no answer and is left out: it would only undo the student's work.
+last definition above the test cell wins. The cell with the original id goes to its place, copies
+stay where they stand, so the same definition wins here. A copy that is still the untouched stub is
+no answer and is left out: it would only undo the student's work.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Runs a rebuilt notebook in a fresh kernel and brings back what each exercise's objects did.
 
 At each test cell's position the exercise's harness runs instead of the cell, so that no later cell
-changes an earlier mark. A cell that raises, hangs or kills the kernel costs no more than itself: the
-kernel is started again and the cells above are replayed without the one that killed it.
+changes an earlier mark. A cell that raises, hangs or kills the kernel costs no more than itself:
+the kernel is started again and the cells above are replayed without the one that killed it.
 
 What student code in the kernel can fake, and what not. It shares the process with the harness, so
 it may read the harness, patch torch, distlab or IPython, and publish records of its own; the nonce
 only keeps records of earlier cells out. But all it can publish are raw answers: no reference and no
-verdict is there, the fresh seeds are unknown until the harness runs, and the right values still have
-to be computed. What can be forged is *how* they were computed: bytes in the ledger, unchanged inputs.
+verdict is there, the fresh seeds are unknown until the harness runs, and the right values still
+have to be computed. What can be forged is *how*: bytes in the ledger, unchanged inputs.
 """
 
 from __future__ import annotations

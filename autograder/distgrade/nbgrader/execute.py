@@ -1,0 +1,45 @@
+"""Second step of autograde: the notebook runs, harnesses take the place of the test cells."""
+
+from __future__ import annotations
+
+import nbgrader.preprocessors
+from traitlets import Float
+
+from distgrade.check import lab_rooms, seeds_for
+from distgrade.nbgrader.where import course_of, release_of
+from distgrade.runner import Limits, run_notebook
+
+
+class Execute(nbgrader.preprocessors.Execute):
+    """Runs a rebuilt notebook; test cells are never executed.
+
+    The name is nbgrader's on purpose: `c.Execute.timeout` and `--no-execute` mean the same here.
+    """
+
+    exercise_timeout = Float(
+        90.0, help="Seconds for all cases of one exercise, with all its seeds."
+    ).tag(config=True)
+    notebook_timeout = Float(1200.0, help="Seconds for a whole notebook.").tag(config=True)
+
+    def preprocess(self, nb, resources, km=None):
+        """Returns the notebook with what its cells showed, and observations in the resources."""
+        found = release_of(self, resources)
+        if found is None:
+            return super().preprocess(nb, resources, km)
+        lab, _ = found
+        exercises = lab_rooms(nb, lab)
+        run = run_notebook(
+            nb,
+            lab,
+            exercises,
+            seeds_for=seeds_for(course_of(self), nb),
+            limits=Limits(
+                cell_s=float(self.timeout or 30),
+                exercise_s=self.exercise_timeout,
+                notebook_s=self.notebook_timeout,
+            ),
+        )
+        for place, outputs in run.outputs.items():
+            nb.cells[place].outputs = outputs
+        resources["distgrade"] = (exercises, run)
+        return nb, resources

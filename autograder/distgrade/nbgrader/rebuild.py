@@ -1,0 +1,37 @@
+"""First step of autograde: the submission becomes the release plus the student's own code."""
+
+from __future__ import annotations
+
+from nbgrader.preprocessors import NbGraderPreprocessor, OverwriteCells
+
+from distgrade.nbgrader.where import release_of
+from distgrade.rebuild import rebuild
+
+
+class Rebuild(NbGraderPreprocessor):
+    """Rebuilds the submission on its release, before nbgrader reads a cell of it."""
+
+    def preprocess(self, nb, resources):
+        """Returns the rebuilt notebook; its metadata keeps the notes for Verify."""
+        found = release_of(self, resources)
+        if found is None:
+            return nb, resources
+        built, notes = rebuild(nb, found[1])
+        for note in notes:
+            self.log.info("%s: %s: %s", resources["nbgrader"]["student"], note.grade_id, note.text)
+        built.metadata.distlab["notes"] = [[note.grade_id or "", note.text] for note in notes]
+        return built, resources
+
+
+class RestoreCells(OverwriteCells):
+    """nbgrader's OverwriteCells, for notebooks that Rebuild left alone.
+
+    A rebuilt notebook is the release already. Writing the gradebook's cells over it would only put
+    the hidden regions into `autograded/`, where student code and feedback could find them.
+    """
+
+    def preprocess(self, nb, resources):
+        """Returns the notebook as it is when it is one of ours."""
+        if release_of(self, resources) is not None:
+            return nb, resources
+        return super().preprocess(nb, resources)
