@@ -25,7 +25,7 @@ PYTEST = python -m pytest -n 2 --dist worksteal
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' Makefile
 
-setup: ## build the environment in .venv (about a minute), or bring it up to date
+setup: ## build the environment in .venv (one or two minutes), or bring it up to date
 	@$(call START,setup)
 
 lab: ## open the labs in JupyterLab, in work/: your own copy

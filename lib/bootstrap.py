@@ -19,7 +19,11 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
+
+import bootstrap_work as work
+from bootstrap_work import Refused
 
 WANTED = (3, 11)
 ROOM_BYTES = 3 * 10**9  # the environment takes 1.4 GB; pip unpacks beside it
@@ -74,30 +78,6 @@ SYMPTOMS = (
         "The machine ran out of memory; close other programs and start again.",
     ),
 )
-
-# Run by .venv's own Python: packages whose files are not all there, as an interrupted pip leaves
-# them. Their *.dist-info goes, so that the next pip install sees them as absent.
-MEND = """
-import pathlib, shutil, sys, sysconfig
-from importlib import metadata
-site = pathlib.Path(sysconfig.get_paths()["purelib"])
-for left in site.glob("~*"):
-    shutil.rmtree(left, ignore_errors=True)
-for info in site.glob("*.dist-info"):
-    files = None
-    if (info / "METADATA").is_file():
-        files = metadata.PathDistribution(info).files
-    def whole(f):
-        path = f.locate()
-        return path.is_file() and f.size in (None, path.stat().st_size)
-    if not files or not all(whole(f) for f in files if not str(f).endswith(".pyc")):
-        print("mending " + info.name)
-        shutil.rmtree(info)
-"""
-
-
-class Refusal(Exception):
-    """One sentence for the person at the keyboard."""
 
 
 def say(text: str) -> None:
@@ -158,7 +138,7 @@ def candidates(root: Path) -> list[str]:
 def find_python(paths: list[str]) -> str:
     """The first interpreter that is Python 3.11 and can make an environment with pip in it.
 
-    Raises: Refusal, saying whether the version or the venv module is what lacks.
+    Raises: Refused, saying whether the version or the venv module is what lacks.
     """
     bare = None
     for path in paths:
@@ -168,8 +148,8 @@ def find_python(paths: list[str]) -> str:
             return path
         bare = bare or path
     if bare:
-        raise Refusal(NO_VENV.format(path=bare))
-    raise Refusal(NO_PYTHON.format(version="Python " + sys.version.split()[0]))
+        raise Refused(NO_VENV.format(path=bare))
+    raise Refused(NO_PYTHON.format(version="Python " + sys.version.split()[0]))
 
 
 def explain(text: str, returncode: int, root: Path) -> str:
@@ -189,7 +169,7 @@ def explain(text: str, returncode: int, root: Path) -> str:
 def logged(command: list[str], root: Path, *, total: int = 0) -> None:
     """Runs a command into .venv/install.log, counting packages on a terminal.
 
-    Raises: Refusal, with the log's place.
+    Raises: Refused, with the log's place.
     """
     log = root / ".venv" / LOG
     log.parent.mkdir(exist_ok=True)
@@ -214,13 +194,30 @@ def logged(command: list[str], root: Path, *, total: int = 0) -> None:
                         counted += 1
                         if total and sys.stdout.isatty():
                             print(f"\r  {min(counted, total)} of {total} found", end="", flush=True)
-                    elif line.startswith("Installing collected packages"):
+                    elif total and line.startswith("Installing collected packages"):
                         say(("\r" if sys.stdout.isatty() else "") + "  all found, unpacking ...")
     except OSError as problem:  # the log itself: no room, no permission
-        raise Refusal(explain(str(problem), 1, root)) from problem
+        raise Refused(explain(str(problem), 1, root)) from problem
     if child.returncode:
         reason = explain("".join(tail), child.returncode, root)
-        raise Refusal(f"{reason} (Log: {log})")
+        raise Refused(f"{reason} (Log: {log})")
+
+
+def mend(site: Path) -> list[str]:
+    """Makes half-installed packages look absent, so that pip installs them; returns their names.
+
+    An interrupted pip leaves some of a package's files, or a description without a list of files.
+    """
+    for left in site.glob("~*"):  # moved aside by an upgrade that did not end
+        shutil.rmtree(left, ignore_errors=True)
+    mended = []
+    for info in sorted(site.glob("*.dist-info")):
+        files = metadata.PathDistribution(info).files if (info / "METADATA").is_file() else None
+        paths = [(Path(str(f.locate())), f.size) for f in files or () if f.suffix != ".pyc"]
+        if not paths or not all(p.is_file() and s in (None, p.stat().st_size) for p, s in paths):
+            mended.append(info.name[: -len(".dist-info")])
+            shutil.rmtree(info)
+    return mended
 
 
 def usable(root: Path) -> bool:
@@ -267,17 +264,17 @@ def alone(root: Path):
 def make_venv(root: Path) -> None:
     """Creates .venv, clearing away one that can't be used.
 
-    Raises: Refusal.
+    Raises: Refused.
     """
     venv = root / ".venv"
     python = find_python(candidates(root))
     if venv.exists():
         if os.listdir(venv) and not any((venv / n).exists() for n in ("pyvenv.cfg", LOG)):
-            raise Refusal(f"{venv} is no Python environment; move it away and start again.")
+            raise Refused(f"{venv} is no Python environment; move it away and start again.")
         say("The environment in .venv was moved or is broken; building it anew.")
         shutil.rmtree(venv)
     if shutil.disk_usage(root).free < ROOM_BYTES:
-        raise Refusal(NO_ROOM.format(place=root))
+        raise Refused(NO_ROOM.format(place=root))
     say(f"Creating .venv with {python} ...")
     logged([python, "-m", "venv", str(venv)], root)
 
@@ -285,7 +282,7 @@ def make_venv(root: Path) -> None:
 def setup(root: Path) -> None:
     """Brings .venv to the state the lock file describes; returns at once when it is there.
 
-    Raises: Refusal.
+    Raises: Refused.
     """
     with alone(root):
         if stamped(root) and usable(root):
@@ -298,7 +295,8 @@ def setup(root: Path) -> None:
         python = str(root / ".venv" / "bin" / "python")
         pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
         say(f"Installing {total} packages (1.4 GB; the log is .venv/{LOG}) ...")
-        logged([python, "-c", MEND], root)
+        for name in mend(root / ".venv" / "lib" / "python{}.{}".format(*WANTED) / "site-packages"):
+            say(f"  {name} was only half there; it is installed again")
         logged([*pip, "-r", str(lock)], root, total=total)
         ours = packages(root)
         say("Installing our own: " + ", ".join(path.name for path in ours) + " ...")
@@ -315,11 +313,10 @@ def main(arguments: list[str], root: Path) -> int:
     """Runs one command; returns the exit code, after at most one sentence on stderr."""
     try:
         if os.name == "nt":
-            raise Refusal(NO_WINDOWS)
+            raise Refused(NO_WINDOWS)
         if sys.version_info < (3, 8):  # noqa: UP036 - the one line that an old Python is for
-            raise Refusal(NO_PYTHON.format(version="Python " + sys.version.split()[0]))
+            raise Refused(NO_PYTHON.format(version="Python " + sys.version.split()[0]))
         command, *rest = arguments or ["setup"]
-        import bootstrap_work as work
 
         if command == "setup" and not rest:
             setup(root)
@@ -330,8 +327,8 @@ def main(arguments: list[str], root: Path) -> int:
         elif command == "reset" and len(rest) == 1:
             work.reset(root, rest[0], say)
         else:
-            raise Refusal("Commands: setup | lab | reset LAB (such as lab03).")
-    except (Refusal, LookupError) as problem:
+            raise Refused("Commands: setup | lab | reset LAB (such as lab03).")
+    except Refused as problem:
         print(problem.args[0], file=sys.stderr, flush=True)
         return 1
     except OSError as problem:

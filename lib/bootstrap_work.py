@@ -19,6 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 RECORD = ".released.json"  # in work/: what each copy was when it was taken
+LAB_LOG = "lab.log"  # in .venv: what JupyterLab and the kernels say
+
+
+class Refused(Exception):
+    """One sentence for the person at the keyboard."""
 
 
 def digest(path: Path) -> str:
@@ -101,13 +106,13 @@ def fill(root: Path, say: Callable[[str], None]) -> None:
 def find_lab(root: Path, key: str) -> str:
     """The one folder of release/ that is called, or starts with, the key.
 
-    Raises: LookupError, with a sentence.
+    Raises: Refused, with a sentence.
     """
     labs = sorted(p.name for p in (root / "release").glob("*") if p.is_dir())
     fitting = [n for n in labs if n == key] or [n for n in labs if key and n.startswith(key)]
     if len(fitting) != 1:
         have = ", ".join(fitting or labs) or "none yet"
-        raise LookupError(f"Say which lab, as in `make reset LAB=lab03` (there are: {have}).")
+        raise Refused(f"Say which lab, as in `make reset LAB=lab03` (there are: {have}).")
     return fitting[0]
 
 
@@ -125,7 +130,7 @@ def put_aside(path: Path) -> Path:
 def reset(root: Path, key: str, say: Callable[[str], None]) -> None:
     """Takes a fresh copy of one lab's files; what the student changed is kept beside it.
 
-    Raises: LookupError where the key names no lab.
+    Raises: Refused where the key names no lab.
     """
     lab, work = find_lab(root, key), root / "work"
     work.mkdir(exist_ok=True)
@@ -167,7 +172,10 @@ def lab_command(env: dict[str, str]) -> list[str]:
 
 
 def open_lab(root: Path, env: dict[str, str], say: Callable[[str], None]) -> int:
-    """Starts JupyterLab in work/, prints its address once it answers; returns its exit code."""
+    """Starts JupyterLab in work/, prints its address once it listens; returns its exit code.
+
+    Raises: Refused where it ends at once.
+    """
     mine = str(root / "lib" / "jupyter")
     env["JUPYTER_CONFIG_PATH"] = os.pathsep.join(
         filter(None, [mine, env.get("JUPYTER_CONFIG_PATH")])
@@ -175,9 +183,14 @@ def open_lab(root: Path, env: dict[str, str], say: Callable[[str], None]) -> int
     env["JUPYTER_PREFER_ENV_PATH"] = "1"  # the kernel of .venv, not one of the same name elsewhere
     runtime = Path(env.setdefault("JUPYTER_RUNTIME_DIR", str(root / ".venv" / "run")))
     say("Starting JupyterLab in work/ ...")
+    log = root / ".venv" / LAB_LOG
+    log.unlink(missing_ok=True)  # a JupyterLab that is still open goes on writing to its own
     command = lab_command(env)
     command[0] = str(root / ".venv" / "bin" / command[0])
-    child = subprocess.Popen(command, cwd=root / "work", env=env)
+    with log.open("w", encoding="utf-8") as out:
+        child = subprocess.Popen(
+            command, cwd=root / "work", env=env, stdout=out, stderr=subprocess.STDOUT
+        )
     # Ctrl-C reaches the child by itself; we only wait for it. A polite kill is passed on.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -185,11 +198,18 @@ def open_lab(root: Path, env: dict[str, str], say: Callable[[str], None]) -> int
     info = runtime / f"jpserver-{child.pid}.json"
     while child.poll() is None and not info.exists():
         time.sleep(0.1)
-    if child.poll() is None:
-        say("")
-        say("JupyterLab is open at  " + address(info))
-        say("Ctrl-C here stops it; what you saved stays in work/.")
-    return child.wait()
+    if child.poll() is not None:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        last = lines[-1] if lines else "nothing"
+        raise Refused(f"JupyterLab did not start; its last line was: {last} (Log: {log})")
+    say("")
+    say("    JupyterLab is open at  " + address(info))
+    say("")
+    say(
+        f"What you save is in work/. Ctrl-C here stops it; its own messages are in .venv/{LAB_LOG}."
+    )
+    code = child.wait()
+    return 0 if code in (0, -signal.SIGTERM) else code
 
 
 def address(info: Path) -> str:
