@@ -123,16 +123,21 @@ def shard_map(*parts: Matrix | str, ranks: int, title: str = "") -> Picture:
 
 
 def rank_values(
-    columns: Mapping[str, Sequence[Any]], roles: Sequence[str], *, title: str = ""
+    values: Sequence[Sequence[Any]], roles: Mapping[str, str], *, title: str = ""
 ) -> Picture:
     """Draws a table of what each rank holds: one row per rank, one column per tensor.
 
-    Columns whose values agree on all ranks say so. Values are tensors, lists or numbers.
+    `values` holds one sequence of tensors, lists or numbers per rank (`result.values`); `roles`
+    names the columns in order, with their roles. A column that agrees on all ranks says so.
 
-    Example: `rank_values({"x": [2, 2], "y": [111, 111]}, ["activations", "activations"])`.
+    Example: `rank_values([(2, 222), (2, 222)], {"x": "activations", "y": "activations"})`.
     """
-    texts = {name: [_short(value) for value in values] for name, values in columns.items()}
-    ranks = len(next(iter(texts.values())))
+    ranks = len(values)
+    by_column = zip(*values, strict=True)
+    texts = {
+        name: [_short(value) for value in column]
+        for name, column in zip(roles, by_column, strict=True)
+    }
     row_in, head_in = 0.40, (0.75 if title else 0.40)
     figure = _figure(head_in + ranks * row_in + 0.38)
     axes = _canvas(figure)
@@ -141,10 +146,10 @@ def rank_values(
     _title(axes, title)
     for rank in range(ranks):
         _text(axes, -0.08, rank + 0.5, f"rank {rank}", 10, MUTED, ha="right")
-    for i, ((name, cells), role) in enumerate(zip(texts.items(), roles, strict=True)):
+    for i, (name, cells) in enumerate(texts.items()):
         _text(axes, i + 0.5, -0.32, name, 10.5)
         for rank, cell in enumerate(cells):
-            _block(axes, i + 0.03, rank + 0.05, 0.94, 0.90, COLOURS[role])
+            _block(axes, i + 0.03, rank + 0.05, 0.94, 0.90, COLOURS[roles[name]])
             _text(axes, i + 0.5, rank + 0.5, cell, 10.5)
         note = "same on every rank" if len(set(cells)) == 1 else "differs by rank"
         _text(axes, i + 0.5, ranks + 0.42, note, 8.5, MUTED)

@@ -60,7 +60,7 @@ def test_no_text_leaves_the_picture():
     for picture in (
         plot.shard_map(x, "f", a, "GeLU", x, "@", b, "g", x, ranks=4, title="An MLP"),
         plot.shard_map(x, "@", a, "=", plot.Matrix("Y", (4, 8), "weights", "partial"), ranks=4),
-        plot.rank_values({"gradient of x": [[1.5] * 9] * 3}, ["gradients"], title="Values"),
+        plot.rank_values([[[1.5] * 9]] * 3, {"gradient of x": "gradients"}, title="Values"),
         plot.scaling_line([1, 2], {"InfiniBand": [0, 1]}, xlabel="ranks t", ylabel="y"),
     ):
         picture.figure.draw_without_rendering()
@@ -75,8 +75,8 @@ def test_no_text_leaves_the_picture():
 
 def test_values_by_rank_are_shown_and_equal_columns_are_named():
     picture = plot.rank_values(
-        {"y": [222.0, 222.0], "part": [[[1.0], [10.0]], [[100.0], [1000.0]]]},
-        ["activations", "weights"],
+        [(222.0, [[1.0], [10.0]]), (222.0, [[100.0], [1000.0]])],
+        {"y": "activations", "part": "weights"},
     )
     drawn = texts(picture)
     assert drawn.count("222") == 2
@@ -87,13 +87,13 @@ def test_values_by_rank_are_shown_and_equal_columns_are_named():
 
 
 def test_long_values_end_in_dots():
-    drawn = texts(plot.rank_values({"x": [[1, 2, 3, 4, 5]]}, ["activations"]))
+    drawn = texts(plot.rank_values([[[1, 2, 3, 4, 5]]], {"x": "activations"}))
     assert "1, 2, 3, 4, …" in drawn
 
 
 def test_tensors_are_read_as_they_are():
     torch = pytest.importorskip("torch")
-    drawn = texts(plot.rank_values({"x": [torch.tensor([[1.0, 2.5]])]}, ["activations"]))
+    drawn = texts(plot.rank_values([[torch.tensor([[1.0, 2.5]])]], {"x": "activations"}))
     assert "1, 2.5" in drawn
 
 
