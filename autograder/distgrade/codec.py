@@ -165,7 +165,7 @@ def _torch_dtype(dtype):
 def decode(tree, data: bytes):
     """Return the value that `encode` wrote.
 
-    Raises: CodecError for anything that `encode` would not have written. Runs no code of the sender.
+    Raises: CodecError for what `encode` would not have written. Runs no code of the sender.
     """
     try:
         return _Reader(data).node(tree, 0)

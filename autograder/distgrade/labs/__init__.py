@@ -1,0 +1,1 @@
+"""One folder per lab, one room per exercise; found by folder."""

@@ -1,0 +1,1 @@
+"""Rooms of lab03-tensor-parallel."""

@@ -1,0 +1,203 @@
+"""From symptom to one sentence: the known wrong answers first, then patterns found in the data."""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+
+from distgrade.compare import Pair, Symptom, as_double, compare, differing, pairs, ratio_of
+from distgrade.engine import Observation, ObservedError, observe_here
+from distgrade.exercise import Case, Exercise
+from distgrade.references import FROZEN_SEED
+
+HEAD = 40  # characters of an error message that tell what it is about
+
+
+def known_wrong(exercise: Exercise, observations: Sequence[Observation]) -> str:
+    """Return the sentence of the wrong answer that gives these very observations, or ""."""
+    frozen = {o.case_index: o for o in observations if o.seed == FROZEN_SEED}
+    for name, sentence, theirs in wrong_observations(exercise.id):
+        if all(
+            same_observation(exercise, frozen.get(index), other)
+            for index, other in enumerate(theirs)
+        ):
+            return sentence if name else ""
+    return ""
+
+
+@lru_cache
+def wrong_observations(exercise_id: str) -> tuple[tuple[str, str, tuple[Observation, ...]], ...]:
+    """Return (name, sentence, observations on the frozen cases) of every known wrong answer."""
+    from distgrade.exercise import load
+
+    exercise = load(exercise_id)
+    return tuple(
+        (answer.name, answer.sentence, tuple(observe_here(exercise, answer.objects())))
+        for answer in exercise.wrong
+    )
+
+
+def same_observation(exercise: Exercise, one: Observation | None, other: Observation) -> bool:
+    """Say whether two observations are the same answer: equal trees, or the same error."""
+    if one is None or (one.error is None) != (other.error is None):
+        return False
+    if one.error is not None:
+        return _same_error(one.error, other.error)
+    n = getattr(exercise.cases[one.case_index], "n", None)
+    try:
+        return not compare(one.tree, other.tree, rtol=exercise.tolerance.rtol, n=n)
+    except TypeError:  # a leaf that no reference can hold, such as a foreign object
+        return False
+
+
+def _same_error(one: ObservedError, other: ObservedError) -> bool:
+    heads = [(e.kind, e.message.partition("\n")[0][:HEAD]) for e in (one, other)]
+    return heads[0] == heads[1]
+
+
+def symptom_sentence(case: Case, symptoms: Sequence[Symptom], got, expected, rtol: float) -> str:
+    """Return a sentence for a pattern that truly holds in the data, or ""."""
+    if symptoms and symptoms[0].look:
+        return symptoms[0].look
+    first = symptoms[0].what.partition(" on rank ")[0] if symptoms else ""
+    n = getattr(case, "n", None)
+    try:
+        leaves = [p for p in pairs(got, expected) if _tensor_pair(p)]
+    except (TypeError, KeyError, ValueError):
+        return ""
+    leaves = [p for p in leaves if p.path and _key(p) == first.partition("[")[0]]
+    if not leaves:
+        return ""
+    for pattern in PATTERNS:
+        sentence = pattern(leaves, n, rtol)
+        if sentence:
+            return sentence
+    return ""
+
+
+def _tensor_pair(leaf: Pair) -> bool:
+    return isinstance(leaf.got, torch.Tensor) and isinstance(leaf.expected, torch.Tensor)
+
+
+def _key(leaf: Pair) -> str:
+    return ", ".join(p for p in leaf.path if isinstance(p, str))
+
+
+def _doubles(leaf: Pair) -> tuple[torch.Tensor, torch.Tensor]:
+    return as_double(leaf.got), as_double(leaf.expected)
+
+
+def _is_right(leaf: Pair, rtol: float) -> bool:
+    got, expected = _doubles(leaf)
+    return got.shape == expected.shape and not differing(got, expected, rtol).any()
+
+
+def _transposed(leaves: list[Pair], n: int | None, rtol: float) -> str:
+    def turned(leaf: Pair) -> bool:
+        got, expected = _doubles(leaf)
+        if got.dim() < 2 or got.mT.shape != expected.shape:
+            return False
+        return not differing(got.mT, expected, rtol).any()
+
+    bad = [leaf for leaf in leaves if not _is_right(leaf, rtol)]
+    if bad and all(turned(leaf) for leaf in bad):
+        return "The values are right but transposed: the last two dims are swapped."
+    return ""
+
+
+def _scaled(leaves: list[Pair], n: int | None, rtol: float) -> str:
+    bad = [leaf for leaf in leaves if not _is_right(leaf, rtol)]
+    ratios = {ratio_of(*_doubles(leaf)) for leaf in bad}
+    if len({None if r is None else round(r, 9) for r in ratios}) != 1 or None in ratios:
+        return ""
+    ratio = ratios.pop()
+    if n is not None and n > 1:
+        if math.isclose(ratio, n, rel_tol=1e-9):
+            return f"{n} times too large, which is the world size: something counts once per rank."
+        if math.isclose(ratio, 1 / n, rel_tol=1e-9):
+            return f"{n} times too small, and {n} is the world size: a mean in place of a sum?"
+        if math.isclose(ratio, n * n, rel_tol=1e-9):
+            return f"{n}² times too large, and {n} is the world size: a sum is taken twice."
+    if math.isclose(ratio, -1, rel_tol=1e-9):
+        return "The values are right but for their sign."
+    return ""
+
+
+def _zeros(leaves: list[Pair], n: int | None, rtol: float) -> str:
+    bad = [leaf for leaf in leaves if not _is_right(leaf, rtol)]
+    if bad and all(not leaf.got.any() and leaf.expected.any() for leaf in bad):
+        return "Nothing but zeros arrived here: a value or its gradient was lost on the way."
+    return ""
+
+
+def _one_per_rank(leaves: list[Pair], n: int | None) -> bool:
+    return (
+        n is not None
+        and n > 1
+        and len(leaves) == n
+        and all(isinstance(leaf.path[-1], int) for leaf in leaves)
+    )
+
+
+def _one_rank_only(leaves: list[Pair], n: int | None, rtol: float) -> str:
+    if not _one_per_rank(leaves, n):
+        return ""
+    right = [_is_right(leaf, rtol) for leaf in leaves]
+    if sum(right) == 1:
+        return f"Right on rank {right.index(True)} only: the other ranks need the same treatment."
+    if sum(right) == n - 1 and n > 2:
+        return f"Wrong on rank {right.index(False)} only: what is special about that rank?"
+    return ""
+
+
+def _other_ranks_values(leaves: list[Pair], n: int | None, rtol: float) -> str:
+    if not _one_per_rank(leaves, n):
+        return ""
+    owners = []
+    for leaf in leaves:
+        found = [s for s, e in enumerate(leaves) if _is_right(Pair((), leaf.got, e.expected), rtol)]
+        owners.append(found[0] if len(found) == 1 else None)
+    if sorted(o for o in owners if o is not None) == list(range(n)) and owners != list(range(n)):
+        return "The right values on the wrong ranks: look at the order of the ranks."
+    return ""
+
+
+def _not_reduced(leaves: list[Pair], n: int | None, rtol: float) -> str:
+    if not _one_per_rank(leaves, n) or len({leaf.got.shape for leaf in leaves}) != 1:
+        return ""
+    total = sum(_doubles(leaf)[0] for leaf in leaves)
+    slack = max(rtol, 1e-12)
+    if all(
+        total.shape == leaf.expected.shape
+        and not differing(total, _doubles(leaf)[1], slack).any()
+        and not _is_right(leaf, slack)
+        for leaf in leaves
+    ):
+        return "Each rank holds one part, and the parts add up to the right answer: sum over ranks."
+    return ""
+
+
+def _tail(leaves: list[Pair], n: int | None, rtol: float) -> str:
+    bad = [leaf for leaf in leaves if not _is_right(leaf, rtol)]
+    if n is None or n < 2 or not bad:
+        return ""
+    for leaf in bad:
+        got, expected = _doubles(leaf)
+        if got.shape != expected.shape or got.numel() < 2 * n or got.numel() % n == 0:
+            return ""
+        wrong = differing(got, expected, rtol).reshape(-1)
+        if wrong[: got.numel() - got.numel() % n].any():
+            return ""
+    return f"Only what is left over when cut into {n} equal parts is wrong: mind the last part."
+
+
+PATTERNS = (
+    _transposed,
+    _scaled,
+    _zeros,
+    _not_reduced,
+    _other_ranks_values,
+    _one_rank_only,
+    _tail,
+)
