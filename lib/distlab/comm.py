@@ -59,7 +59,7 @@ class Comm(Protocol):
         """Hands `x` to rank `dst` and waits until it was taken."""
 
     def recv(self, like: "Tensor", src: int, tag: int = 0) -> "Tensor":
-        """Returns what rank `src` sends. `like` gives the shape and dtype; its values do not matter."""
+        """Returns what rank `src` sends; of `like`, only the shape and dtype matter."""
 
     def sendrecv(self, x: "Tensor", dst: int, src: int, like: "Tensor | None" = None) -> "Tensor":
         """Sends `x` to `dst` and returns what `src` sends, both at once: the safe step of a ring.

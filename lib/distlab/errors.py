@@ -26,7 +26,7 @@ class RankExitedError(DistError):
 
 
 class UncopyableError(DistError, TypeError):
-    """Something that a rank needs, or returned, can't be copied as it would be between processes."""
+    """What a rank needs, or returned, can't be copied as it would be between processes."""
 
 
 class RankCancelled(BaseException):

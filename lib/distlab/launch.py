@@ -109,6 +109,7 @@ class RankStdout:
         self.texts: list[list[str]] = [[] for _ in range(n)]
 
     def write(self, text: str) -> int:
+        """Takes what a rank prints; text of other threads passes through."""
         rank = self._rank_of_thread.get(threading.get_ident())
         if rank is None:
             return self._outer.write(text)

@@ -35,10 +35,6 @@ class Call:
         self.code: CodeType = frame.f_code
         self.line: int = frame.f_lineno
 
-    def signature(self) -> tuple:
-        """What must be equal on all ranks of the group."""
-        return self.op, self.shape, self.detail
-
     def __str__(self) -> str:
         number = "" if self.number is None else f" #{self.number + 1}"
         inside = list(self.detail)
@@ -61,7 +57,7 @@ def place(code: CodeType, line: int) -> str:
     try:
         from IPython import get_ipython
 
-        kind, label = get_ipython().compile.format_code_name(name)  # ("Cell", "In[3]")
+        _, label = get_ipython().compile.format_code_name(name)  # ("Cell", "In[3]")
         file = f"cell {label}"
     except (ImportError, AttributeError, TypeError):
         file = name if name.startswith("<") else os.path.relpath(name)

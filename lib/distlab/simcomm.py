@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from distlab import reports
-from distlab.comm import REDUCTIONS
+from distlab.comm import REDUCTIONS, Comm
 from distlab.errors import CommArgumentError
 from distlab.reduction import check_dtype, reduce
 from distlab.reports import Call
@@ -53,15 +53,16 @@ class _Transfer:
         self.received: Tensor | None = None
 
 
-class SimComm:
+class SimComm(Comm):  # inherits the operations' docstrings
     """One rank's handle on its group, on the simulator."""
 
-    __slots__ = ("_group", "_me", "_number", "_world", "rank", "ranks", "size")
+    __slots__ = ("_group", "_me", "_number", "_rows", "_world", "rank", "ranks", "size")
 
     def __init__(self, world: "World", group: Group, rank: int):
         self._world = world
         self._group = group
         self._number = 0
+        self._rows: dict[str, list[int]] = {}
         self._me = group.ranks[rank]
         self.rank = rank
         self.ranks = group.ranks
@@ -207,7 +208,7 @@ class SimComm:
         detail = (f"tag {tag}",) if tag else ()
         call = Call(op, self.ranks, None, (shown.dtype, tuple(shown.shape)), detail, peers)
         sent = 0 if x is None or dst == self.rank else x.nbytes
-        world.book(self._me, op, self.ranks, shown.nbytes, sent)
+        self._book(op, shown.nbytes, sent)
         mine = _Transfer(self.rank, call, (x is not None) + (like is not None))
         if x is not None:
             self._post(mine, (self.rank, dst, tag), x, is_send=True)
@@ -238,7 +239,7 @@ class SimComm:
         for side in (mine, other):
             side.open -= 1
         if other is not mine and not other.open:
-            self._world.complete(self.ranks[other.rank])
+            self._world.complete([self.ranks[other.rank]])
 
     # -- shared -----------------------------------------------------------------------------------
 
@@ -261,9 +262,7 @@ class SimComm:
         number = self._number
         self._number = number + 1
         call = Call(op, self.ranks, number, shape, detail)
-        world.book(
-            self._me, op, self.ranks, given.nbytes if payload is None else payload, direct_bytes
-        )
+        self._book(op, given.nbytes if payload is None else payload, direct_bytes)
         slot = group.slots.get(number)
         if slot is None:
             slot = group.slots[number] = _Slot(self.size)
@@ -274,16 +273,24 @@ class SimComm:
             world.wait(self._me, call)
         else:
             del group.slots[number]
-            signature = call.signature()
-            if any(other.signature() != signature for other in slot.calls):
+            if any(
+                other.op != op or other.shape != shape or other.detail != detail
+                for other in slot.calls
+            ):
                 world.pending[self._me] = call
                 world.fail(reports.mismatch(slot.calls, self.ranks))
             slot.outputs = combine(slot.inputs)
             slot.inputs = []
-            for rank in self.ranks:
-                if rank != self._me:
-                    world.complete(rank)
+            world.complete([rank for rank in self.ranks if rank != self._me])
         return slot.outputs[self.rank]
+
+    def _book(self, op: str, payload_bytes: int, direct_bytes: int) -> None:
+        row = self._rows.get(op)
+        if row is None:
+            row = self._rows[op] = self._world.row(self._me, op, self.ranks)
+        row[0] += 1
+        row[1] += payload_bytes
+        row[2] += direct_bytes
 
     def _member(self, rank: int, op: str, name: str) -> int:
         if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < self.size:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -107,7 +107,7 @@ class World:
         self.over = threading.Event()
         self.threads: list[threading.Thread] = []
         self._cancelled = False
-        # (rank, op, group) -> [calls, payload bytes, bytes that no share of the payload describes]
+        # direct bytes: what is sent, for operations whose traffic is no fixed share of the payload
         self._books: dict[tuple[int, str, tuple[int, ...]], list[int]] = {}
         self._batons = [threading.Lock() for _ in range(n)]
         for baton in self._batons:
@@ -128,10 +128,11 @@ class World:
         self.check_alive()
         self._random.enter(rank)
 
-    def complete(self, rank: int) -> None:
-        """Lets a waiting rank go on, after those that became ready before it."""
-        self.pending[rank] = None
-        self._ready.append(rank)
+    def complete(self, ranks: Sequence[int]) -> None:
+        """Lets waiting ranks go on, after those that became ready before them."""
+        for rank in ranks:
+            self.pending[rank] = None
+        self._ready.extend(ranks)
 
     def check_alive(self) -> None:
         """Unwinds the calling rank if the run has failed meanwhile."""
@@ -145,14 +146,9 @@ class World:
         self.over.set()
         raise RankCancelled
 
-    def book(self, rank: int, op: str, ranks: tuple[int, ...], payload: int, direct: int) -> None:
-        """Adds one call to the ledger."""
-        row = self._books.get((rank, op, ranks))
-        if row is None:
-            row = self._books[rank, op, ranks] = [0, 0, 0]
-        row[0] += 1
-        row[1] += payload
-        row[2] += direct
+    def row(self, rank: int, op: str, ranks: tuple[int, ...]) -> list[int]:
+        """Returns the ledger's row to add to: [calls, payload bytes, direct bytes]."""
+        return self._books.setdefault((rank, op, ranks), [0, 0, 0])
 
     def entries(self) -> list[Entry]:
         """Returns the ledger's rows."""
