@@ -139,7 +139,7 @@ class _Index:
         return None
 
     def is_released(self, source: str) -> bool:
-        return source.strip() in self.sources
+        return strip_hidden(source).strip() in self.sources
 
 
 def _originals(submission: NotebookNode, places: list[int | None], base: NotebookNode) -> dict:

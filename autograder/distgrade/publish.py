@@ -1,0 +1,122 @@
+"""Makes `release/` from `source/` with nbgrader's generate_assignment, and says what is stale."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from traitlets.config import Config
+
+from distgrade.course import MARK, Course, CourseError
+from distgrade.notebook import canonical, read_notebook
+
+IGNORED = {".ipynb_checkpoints", "__pycache__", ".DS_Store"}
+
+
+def load_config(root: Path) -> Config:
+    """Returns the settings in a course's `nbgrader_config.py`."""
+    from traitlets.config.loader import PyFileConfigLoader
+
+    return PyFileConfigLoader(MARK, path=str(root)).load_config()
+
+
+def publish(course: Course, labs: tuple[str, ...] | None = None) -> dict[str, bool]:
+    """Writes `release/` and the gradebook; returns for each lab whether its release changed."""
+    config = load_config(course.root)
+    changed = {}
+    for lab in labs or course.labs():
+        before = _files(course.root / "release" / lab)
+        _generate(config, lab)
+        changed[lab] = _files(course.root / "release" / lab) != before
+    if labs is None:
+        for lab in set(course.released_labs()) - set(course.labs()):
+            shutil.rmtree(course.root / "release" / lab)
+            changed[lab] = True
+    return changed
+
+
+def stale(course: Course) -> list[str]:
+    """Returns a sentence for each released file that differs from what `source/` gives now."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = Path(folder) / "release"
+        config = load_config(course.root)
+        config.CourseDirectory.release_directory = str(fresh)
+        # No gradebook is needed to look: without one this takes a fraction of the time.
+        config.GenerateAssignment.no_database = True
+        steps = config.GenerateAssignment.preprocessors
+        config.GenerateAssignment.preprocessors = [s for s in steps if "SaveCells" not in s]
+        for lab in course.labs():
+            _generate(config, lab)
+        new, old = _files(fresh), _files(course.root / "release")
+        for name in sorted(set(new) | set(old)):
+            if name not in old:
+                found.append(f"release/{name} is missing.")
+            elif name not in new:
+                found.append(f"release/{name} comes from nothing in source/.")
+            elif new[name] != old[name]:
+                found.append(f"release/{name} is not what source/ gives now.")
+    return found
+
+
+def _generate(config: Config, lab: str) -> None:
+    from nbgrader.converters import GenerateAssignment
+    from nbgrader.converters.base import NbGraderException
+    from nbgrader.coursedir import CourseDirectory
+
+    config = Config(config)
+    config.CourseDirectory.assignment_id = lab
+    converter = GenerateAssignment(coursedir=CourseDirectory(config=config), config=config)
+    with _errors_of(converter.log) as errors:
+        try:
+            converter.start()
+        except (NbGraderException, SystemExit):
+            said = "\n".join(errors)
+            if "there are submissions associated" in said:
+                raise CourseError(
+                    f"{lab} gained or lost graded cells, but the gradebook holds submissions of it:"
+                    " move gradebook.db aside, release, and grade again."
+                ) from None
+            lines = [line.strip() for line in said.splitlines() if line.strip()]
+            reason = next((x for x in reversed(lines) if "Error" in x), lines[-1] if lines else "")
+            raise CourseError(f"nbgrader could not release {lab}: {reason}") from None
+
+
+@contextmanager
+def _errors_of(logger: logging.Logger) -> Iterator[list[str]]:
+    """Keeps what nbgrader logs as an error; the rest of its log is noise here."""
+    errors: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record):
+            errors.append(record.getMessage())
+
+    handler, level, propagate = Keep(logging.ERROR), logger.level, logger.propagate
+    others = list(logger.handlers)
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.ERROR)
+    try:
+        yield errors
+    finally:
+        logger.handlers, logger.propagate = others, propagate
+        logger.setLevel(level)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    if not folder.is_dir():
+        return {}
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and p.name != ".gitkeep" and not IGNORED & set(p.parts)
+    }
+
+
+def not_canonical(course: Course) -> list[Path]:
+    """Returns the source notebooks that are not in their canonical form."""
+    paths = (course.source(lab) for lab in course.labs())
+    return [p for p in paths if p.read_bytes() != canonical(read_notebook(p))]
