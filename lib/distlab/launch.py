@@ -72,9 +72,14 @@ def run(
     __tracebackhide__ = True
     _check_arguments(fn, n, args, kwargs, engine, order, timeout)
     # torch is imported here, so that `import distlab` stays as light as numpy.
-    from distlab import simulator
+    from distlab import look, simulator
 
-    return simulator.run(fn, n, args, kwargs, order=order, timeout_s=timeout, echo=echo)
+    try:
+        return simulator.run(fn, n, args, kwargs, order=order, timeout_s=timeout, echo=echo)
+    except NotImplementedError as error:
+        if look.is_stub(error):
+            look.show_calmly(error)
+        raise
 
 
 def _check_arguments(fn, n, args, kwargs, engine, order, timeout) -> None:

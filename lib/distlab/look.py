@@ -4,6 +4,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+def is_stub(error: BaseException) -> bool:
+    """Returns whether an untouched stub raised this, not torch or the student."""
+    return isinstance(error, NotImplementedError) and "not written yet" in str(error)
+
+
+def show_calmly(error: NotImplementedError) -> None:
+    """Makes a notebook show a stub's error as one line that names the stub."""
+    last = error.__traceback__
+    while last.tb_next is not None:
+        last = last.tb_next
+    name, line = last.tb_frame.f_code.co_qualname, last.tb_lineno
+    text = f"{name} is not written yet (line {line} of its cell)."
+    error._render_traceback_ = lambda: [f"NotImplementedError: {text}"]
+
+
 @contextmanager
 def when_written() -> Iterator[None]:
     """Runs a block that uses the student's own answer; says so in one line if it isn't written.
@@ -16,6 +31,6 @@ def when_written() -> Iterator[None]:
     try:
         yield
     except NotImplementedError as error:
-        if "not written yet" not in str(error):
+        if not is_stub(error):
             raise
-        print("Nothing to look at yet: write your answer in the cell above, then run this again.")
+        print("Nothing to look at yet: write your answer above, then run this cell again.")

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 from distlab import plot
-from distlab.look import when_written
 
 ALL_CUTS = (None, "columns", "rows", "partial")
 
@@ -149,16 +148,3 @@ def test_importing_plot_brings_neither_matplotlib_nor_torch():
     program = "import sys, distlab.plot; print({'matplotlib', 'torch'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "set()", done.stderr
-
-
-def test_an_unwritten_answer_is_one_calm_line(capsys):
-    with when_written():
-        raise NotImplementedError("This part is not written yet.")
-    assert capsys.readouterr().out.startswith("Nothing to look at yet")
-
-
-def test_other_errors_are_the_students_to_see():
-    with pytest.raises(NotImplementedError, match="addmm"), when_written():
-        raise NotImplementedError("addmm is not implemented for this type")
-    with pytest.raises(ZeroDivisionError), when_written():
-        1 / 0  # noqa: B018

@@ -1,0 +1,67 @@
+"""What students read keeps its form: short texts, narrow code, plain Markdown."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted(ROOT.glob("source/*/*.ipynb"))
+MOST_WORDS = 120  # between two code cells
+MOST_COLUMNS = 79  # what a page of 800 px shows without scrolling
+
+
+def cells(path):
+    return json.loads(path.read_text("utf-8"))["cells"]
+
+
+def source(cell):
+    return "".join(cell["source"])
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request):
+    return cells(request.param)
+
+
+def test_texts_between_code_cells_are_short(notebook):
+    words, where = 0, ""
+    for cell in notebook:
+        if cell["cell_type"] == "code":
+            words = 0
+            continue
+        words, where = words + len(source(cell).split()), cell["id"]
+        assert words <= MOST_WORDS, f"{words} words up to the cell {where}"
+
+
+def test_code_fits_a_narrow_page(notebook):
+    for cell in notebook:
+        for line in source(cell).split("\n") if cell["cell_type"] == "code" else ():
+            assert len(line) <= MOST_COLUMNS, f"{cell['id']}: {line}"
+
+
+def test_markdown_is_plain(notebook):
+    for cell in notebook:
+        if cell["cell_type"] == "markdown":
+            assert not re.search(r"^(:::|```\{|<\w)", source(cell), re.MULTILINE), cell["id"]
+
+
+def test_every_exercise_has_its_rhythm(notebook):
+    ids = [cell["id"] for cell in notebook]
+    graded = [cell for cell in notebook if cell["metadata"].get("nbgrader", {}).get("grade")]
+    assert graded
+    for test in graded:
+        name = test["id"].removesuffix("-test")
+        order = [ids.index(f"{name}{part}") for part in ("-text", "", "-predict", "-look", "-test")]
+        assert order == sorted(order), name
+        text = source(notebook[order[0]])
+        points = test["metadata"]["nbgrader"]["points"]
+        assert f"**{points} points, about " in text, f"{name}: points and minutes"
+        assert "look" in notebook[order[3]]["metadata"]["tags"], name
+        assert "**Predict**" in source(notebook[order[2]]), name
+        assert "with when_written():" in source(notebook[order[3]]), name
