@@ -19,7 +19,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import bootstrap_work as work
@@ -208,6 +207,8 @@ def mend(site: Path) -> list[str]:
 
     An interrupted pip leaves some of a package's files, or a description without a list of files.
     """
+    from importlib import metadata  # not in the Pythons that are only told to leave
+
     for left in site.glob("~*"):  # moved aside by an upgrade that did not end
         shutil.rmtree(left, ignore_errors=True)
     mended = []

@@ -50,7 +50,7 @@ def run(
     with stdout:
         try:
             world.start(body, rank_of_thread)
-            if not world.over.wait(timeout_s):
+            if not world.wait_over(timeout_s):
                 error = world.time_out(timeout_s)
         except KeyboardInterrupt as interrupt:  # the caller's, in the main thread
             error = interrupt
@@ -212,6 +212,13 @@ class World:
         self._batons[following].release()
 
     # -- the end ----------------------------------------------------------------------------------
+
+    def wait_over(self, timeout_s: float) -> bool:
+        """Waits for the end of the run, in slices, so that an interrupt is always noticed."""
+        deadline = time.monotonic() + timeout_s
+        while not self.over.is_set() and (left_s := deadline - time.monotonic()) > 0:
+            self.over.wait(min(left_s, 0.25))
+        return self.over.is_set()
 
     def time_out(self, timeout_s: float) -> BaseException:
         """Stops a run that takes too long; returns the error that says where it was."""

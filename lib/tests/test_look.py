@@ -1,6 +1,7 @@
 """An answer that is not written yet is one calm line; every other error keeps its face."""
 
 import pytest
+
 from distlab import run
 from distlab.look import when_written
 

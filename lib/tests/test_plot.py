@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from distlab import plot
 
 ALL_CUTS = (None, "columns", "rows", "partial")
