@@ -57,11 +57,12 @@ def test_every_exercise_has_its_rhythm(notebook):
     assert graded
     for test in graded:
         name = test["id"].removesuffix("-test")
-        order = [ids.index(f"{name}{part}") for part in ("-text", "", "-predict", "-look", "-test")]
+        order = [ids.index(f"{name}{part}") for part in ("-text", "", "-look", "-test")]
         assert order == sorted(order), name
         text = source(notebook[order[0]])
         points = test["metadata"]["nbgrader"]["points"]
         assert f"**{points} points, about " in text, f"{name}: points and minutes"
-        assert "look" in notebook[order[3]]["metadata"]["tags"], name
-        assert "**Predict**" in source(notebook[order[2]]), name
-        assert "with when_written():" in source(notebook[order[3]]), name
+        look, before = notebook[order[2]], notebook[order[2] - 1]
+        assert "look" in look["metadata"]["tags"], name
+        assert "with when_written():" in source(look), name
+        assert "**Predict**" in source(before), f"{name}: predict before you look"
