@@ -21,17 +21,16 @@ from rich.table import Table
 from rich.text import Text
 
 from distgrade.course import MARK, Course, CourseError
-from distgrade.exercise import Exercise, load
+from distgrade.exercise import load
 from distgrade.notebook import (
     exercise_of,
-    grade_id,
     is_test,
     nbgrader_of,
     normalised,
     read_notebook,
     solution_cells,
     test_cells,
-    write_canonical,
+    text_of,
 )
 
 # One endless loop is enough to wait for; an exercise takes a second or two.
@@ -199,9 +198,9 @@ def reason_of(cell: NotebookNode) -> str:
     parts = []
     for output in cell.outputs:
         if output.output_type == "stream":
-            parts.append(output.text)
+            parts.append(text_of(output.get("text")))
         elif output.output_type == "error":
-            parts.extend(output.traceback)
+            parts.extend(output.get("traceback", []))
     return "\n".join(parts).strip()
 
 
