@@ -4,7 +4,7 @@ import linecache
 import os
 import sys
 from collections.abc import Sequence
-from types import CodeType, FrameType
+from types import FrameType
 
 from distlab.errors import (
     CollectiveMismatchError,
@@ -20,7 +20,7 @@ _HERE = os.path.dirname(__file__) + os.sep
 class Call:
     """One pending call of one rank. Only what is cheap is kept; text is made when it is needed."""
 
-    __slots__ = ("code", "detail", "group", "line", "number", "op", "peers", "shape")
+    __slots__ = ("detail", "file", "function", "group", "line", "number", "op", "peers", "shape")
 
     def __init__(self, op, group, number, shape, detail, peers=""):
         self.op = op  # "all_reduce"
@@ -32,8 +32,23 @@ class Call:
         frame = sys._getframe(2)
         while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
             frame = frame.f_back
-        self.code: CodeType = frame.f_code
+        self.file: str = frame.f_code.co_filename
+        self.function: str = frame.f_code.co_name
         self.line: int = frame.f_lineno
+
+    def packed(self) -> tuple:
+        """The call as plain values, to cross into another process."""
+        shape = self.shape and (str(self.shape[0]), self.shape[1])
+        return (self.op, self.group, self.number, shape, self.detail, self.peers,
+                self.file, self.function, self.line)  # fmt: skip
+
+    @classmethod
+    def unpacked(cls, values: tuple) -> "Call":
+        """The call that another process packed."""
+        call = cls.__new__(cls)
+        (call.op, call.group, call.number, call.shape, call.detail, call.peers,
+         call.file, call.function, call.line) = values  # fmt: skip
+        return call
 
     def __str__(self) -> str:
         number = "" if self.number is None else f" #{self.number + 1}"
@@ -48,24 +63,28 @@ class Call:
 
     def where(self) -> str:
         """The place of the call: file or cell, line, function and source text."""
-        return place(self.code, self.line)
+        return place(self.file, self.function, self.line)
 
 
-def place(code: CodeType, line: int) -> str:
+def place(name: str, function: str, line: int) -> str:
     """Names a line of code; a notebook's cell by its number."""
-    name = code.co_filename
     try:
-        from IPython import get_ipython
-
-        _, label = get_ipython().compile.format_code_name(name)  # ("Cell", "In[3]")
+        shell = sys.modules["IPython"].get_ipython()
+        _, label = shell.compile.format_code_name(name)  # ("Cell", "In[3]")
         file = f"cell {label}"
-    except (ImportError, AttributeError, TypeError):
+    except (KeyError, AttributeError, TypeError):
         file = name if name.startswith("<") else os.path.relpath(name)
         if file.startswith(".." + os.sep + ".."):
             file = name
     text = linecache.getline(name, line).strip()
-    function = "" if code.co_name == "<module>" else f" in {code.co_name}"
-    return f"{file}, line {line}{function}" + (f": {text}" if text else "")
+    inside = "" if function == "<module>" else f" in {function}"
+    return f"{file}, line {line}{inside}" + (f": {text}" if text else "")
+
+
+def place_of(frame: FrameType, line: int | None = None) -> str:
+    """Names the line that a frame executes."""
+    code = frame.f_code
+    return place(code.co_filename, code.co_name, frame.f_lineno if line is None else line)
 
 
 def _states(
@@ -196,7 +215,7 @@ def exited(rank: int, error: SystemExit) -> RankExitedError:
                 last if last and "_sitebuiltins" in frames.tb_frame.f_code.co_filename else frames
             )
         frames = frames.tb_next
-    where = f" at {place(last.tb_frame.f_code, last.tb_lineno)}" if last else ""
+    where = f" at {place_of(last.tb_frame, last.tb_lineno)}" if last else ""
     return RankExitedError(
         f"rank {rank} called exit({error.code if error.code is not None else ''}){where}; "
         "return a value instead, the other ranks wait for this one."
@@ -214,7 +233,7 @@ def timeout(
     """The error for a run that took too long; `frame` is where the running rank was."""
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
-    where = f"\n      at {place(frame.f_code, frame.f_lineno)}" if frame is not None else ""
+    where = f"\n      at {place_of(frame)}" if frame is not None else ""
     lines = [
         f"the run was stopped after {timeout_s:g} s.",
         f"  rank {running} was running{where}",
