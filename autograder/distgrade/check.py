@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -30,6 +30,9 @@ log = logging.getLogger("distgrade")
 FAULT = (
     "This exercise could not be graded: a fault of the grader, not of the answer. Tell the staff."
 )
+
+
+OUTCOME_KEYS = ("id", "status", "points", "max_points", "message", "diagnosis")
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,9 @@ class Report:
             "lab": self.lab,
             "score": self.score,
             "max_score": self.max_score,
-            "exercises": [asdict(outcome) for outcome in self.exercises],
+            "exercises": [
+                {key: getattr(outcome, key) for key in OUTCOME_KEYS} for outcome in self.exercises
+            ],
         }
 
 

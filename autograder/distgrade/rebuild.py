@@ -60,7 +60,7 @@ def rebuild(submission: NotebookNode, release: NotebookNode) -> tuple[NotebookNo
     used = count = 0
     anchor = -1
     for number, (cell, place) in enumerate(zip(submission.cells, places, strict=True)):
-        if number in anchors:
+        if number in anchors and number >= originals[place]:  # a copy above is no landmark
             anchor = place
         released = base.cells[place] if place is not None else None
         source = cell.source
