@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 
@@ -17,23 +17,18 @@ HEAD = 40  # characters of an error message that tell what it is about
 def known_wrong(exercise: Exercise, observations: Sequence[Observation]) -> str:
     """Return the sentence of the wrong answer that gives these very observations, or ""."""
     frozen = {o.case_index: o for o in observations if o.seed == FROZEN_SEED}
-    for name, sentence, theirs in wrong_observations(exercise.id):
-        if all(
-            same_observation(exercise, frozen.get(index), other)
-            for index, other in enumerate(theirs)
-        ):
-            return sentence if name else ""
+    for sentence, theirs in wrong_observations(exercise):
+        mine = [frozen.get(other.case_index) for other in theirs]
+        if all(map(partial(same_observation, exercise), mine, theirs)):
+            return sentence
     return ""
 
 
-@lru_cache
-def wrong_observations(exercise_id: str) -> tuple[tuple[str, str, tuple[Observation, ...]], ...]:
-    """Return (name, sentence, observations on the frozen cases) of every known wrong answer."""
-    from distgrade.exercise import load
-
-    exercise = load(exercise_id)
+@lru_cache(maxsize=64)
+def wrong_observations(exercise: Exercise) -> tuple[tuple[str, tuple[Observation, ...]], ...]:
+    """Return (sentence, observations on the frozen cases) of every known wrong answer."""
     return tuple(
-        (answer.name, answer.sentence, tuple(observe_here(exercise, answer.objects())))
+        (answer.sentence, tuple(observe_here(exercise, answer.objects())))
         for answer in exercise.wrong
     )
 

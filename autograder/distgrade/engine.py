@@ -133,6 +133,8 @@ def _failed(index: int, seed: int, kind: str, message: str) -> Observation:
 
 
 def _error(body: dict) -> ObservedError:
+    if not isinstance(body, dict):
+        raise CodecError("An error of the record is malformed.")
     texts = [body.get(key, "") for key in ("kind", "message", "where")]
     kinds = body.get("kinds", [])
     if not all(type(t) is str for t in [*texts, *kinds]) or not texts[0]:

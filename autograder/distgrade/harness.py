@@ -65,18 +65,18 @@ def remember(text, filename):
 
 
 def resolve(dotted):
-    """Return (owner, attribute, object) of a dotted name such as `distlab.plot.timeline`."""
+    """Return what a dotted name such as `distlab.plot.shard_map` stands for."""
     parts = dotted.split(".")
     for cut in range(len(parts) - 1, 0, -1):
         try:
             owner = importlib.import_module(".".join(parts[:cut]))
         except ImportError:
             continue
-        *way, last = parts[cut:]
-        for name in way:
-            owner = getattr(owner, name)
-        return owner, last, getattr(owner, last)
-    raise ImportError(f"the forbidden name {dotted} does not exist")
+        try:
+            return functools.reduce(getattr, parts[cut:], owner)
+        except AttributeError:
+            break
+    raise Stopped("grader", f"the forbidden name {dotted} does not exist")
 
 
 def forbidden_call(*args, **kwargs):
@@ -103,7 +103,7 @@ def disabled(dotted_names):
     saved = []
     try:
         for dotted in dotted_names:
-            for function in functions_of(resolve(dotted)[2]):
+            for function in functions_of(resolve(dotted)):
                 code = function.__code__
                 saved.append((function, code))
                 free = code.co_freevars
@@ -140,7 +140,7 @@ def student_objects(payload, space):
             raise Stopped("wrong-type", f"`{name}` should be a function.")
         setattr(found, name, thing)
     for dotted in payload["forbid"]:
-        tool = unwrapped(resolve(dotted)[2])
+        tool = unwrapped(resolve(dotted))
         if any(unwrapped(thing) is tool for thing in vars(found).values()):
             raise Stopped("forbidden", f"`{dotted}` itself is not an answer: write it yourself.")
     return found

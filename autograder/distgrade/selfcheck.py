@@ -19,7 +19,7 @@ CHECK_SEED = 1_307
 def check(exercise_id: str, objects: Sequence) -> None:
     """Grade the objects in full and print one line: the entry point of `distlab.checker`.
 
-    Raises: distlab.errors.CheckFailed with three calm lines at most, on anything less than full marks.
+    Raises: distlab.errors.CheckFailed, three calm lines at most, on less than full marks.
     """
     from distlab.errors import CheckFailed
 

@@ -60,7 +60,7 @@ def grade(exercise: Exercise, observations: Sequence[Observation]) -> Outcome:
     seeds = _seeds(exercise, observations)
     frozen = references.read(exercise)
     if any(o.error is not None and o.error.kind == "grader" for o in observations):
-        raise GraderError(f"{exercise.id}: the inputs of a case could not be made.")
+        raise GraderError(f"{exercise.id}: a case could not be set up.")
     whole = _not_an_answer(exercise, observations)
     if whole is not None:
         return whole

@@ -48,6 +48,7 @@ def given(case, seed):
 
 def observe(student, given):
     import torch
+
     from distlab import per_rank, run
 
     functions = {"f": student.CopyToRanks, "g": student.ReduceFromRanks}
@@ -544,3 +545,26 @@ def in_place_on_a_copy():
             return grad.reshape(x.shape), None
 
     return CopyToRanks, ReduceFromRanks
+
+
+_MATERIALIZE = "setup_context_apart ReduceFromRanks.setup_context: "
+_NEEDS = "in_place_on_a_copy CopyToRanks.backward: "
+EQUIVALENT = {
+    "CopyToRanks.forward: x.view_as(x) -> x": "autograd itself makes a view of a returned input",
+    "ReduceFromRanks.forward: ctx.comm = comm -> pass": "the backward of g asks nobody",
+    **{
+        _MATERIALIZE + mutant: "a gradient always arrives here, so none is made up"
+        for mutant in (
+            "ctx.set_materialize_grads(False) -> pass",
+            "ctx.set_materialize_grads(False) -> False",
+            "False -> True",
+        )
+    },
+    **{
+        _NEEDS + mutant: "autograd calls backward only where x wants a gradient"
+        for mutant in (
+            "if not ctx.needs_input_grad[0]: -> if False:",
+            "return (None, None) -> pass",
+        )
+    },
+}

@@ -21,7 +21,7 @@ CASES = (
     Case("two ranks", "values", n=2, batch=(3,), widths=(2, 2), d_out=5),
     Case("three ranks, parts of 3, 2 and 2", "values", n=3, batch=(4,), widths=(3, 2, 2), d_out=2),
     Case("four ranks, two batch dims", "values", n=4, batch=(2, 3), widths=(2,) * 4, d_out=5),
-    Case("five ranks, one column each", "values", n=5, batch=(2, 1), widths=(1,) * 5, d_out=3),
+    Case("five ranks, one column each", "values", n=5, batch=(3, 2), widths=(1,) * 5, d_out=7),
     Case("two ranks, three batch dims", "values", n=2, batch=(2, 1, 3), widths=(1, 3), d_out=4),
     Case("bytes, two ranks", "bytes", n=2, batch=(3,), widths=(2, 2), d_out=4),
     Case("bytes, four ranks", "bytes", n=4, batch=(2, 3), widths=(2,) * 4, d_out=5),
@@ -45,6 +45,7 @@ def given(case, seed):
 
 def observe(student, given):
     import torch
+
     from distlab import per_rank, run
 
     row_linear = student.row_linear
@@ -359,3 +360,6 @@ def one_function_of_its_own():
         return RowLinear.apply(x_shard, w_shard, b, comm)
 
     return row_linear
+
+
+EQUIVALENT = {}  # every mechanical mutant of the answers above loses points

@@ -1,0 +1,62 @@
+"""No public callable of distlab passes as an answer, in any place of any exercise."""
+
+import importlib
+import inspect
+import itertools
+import pkgutil
+
+import pytest
+from corpus import objects_of, solution_text
+
+import distlab
+from distgrade.engine import observe_here
+from distgrade.exercise import all_exercises
+from distgrade.verify import grade
+
+EXERCISES = {e.id: e for e in all_exercises()}
+
+
+def modules():
+    yield distlab
+    for found in pkgutil.walk_packages(distlab.__path__, "distlab."):
+        if not found.name.rpartition(".")[2].startswith("_"):
+            yield importlib.import_module(found.name)
+
+
+def public_callables() -> dict[str, object]:
+    """Return every public function, class and method that distlab itself defines."""
+    found = {}
+    for module in modules():
+        for name, thing in vars(module).items():
+            home = getattr(thing, "__module__", "") or ""
+            if name.startswith("_") or not callable(thing) or not home.startswith("distlab"):
+                continue
+            found.setdefault(f"{home}.{getattr(thing, '__qualname__', name)}", thing)
+            if inspect.isclass(thing):
+                for method_name, method in vars(thing).items():
+                    if not method_name.startswith("_") and callable(method):
+                        found[f"{home}.{thing.__qualname__}.{method_name}"] = method
+    return found
+
+
+CALLABLES = public_callables()
+
+
+def test_the_walk_finds_distlabs_tools():
+    assert {"distlab.launch.run", "distlab.seeds.integers", "distlab.notebook.check"} <= set(
+        CALLABLES
+    )
+    assert any(name.endswith(".all_reduce") for name in CALLABLES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
+def test_no_tool_of_distlab_is_an_answer(exercise):
+    solution = objects_of(exercise, solution_text(exercise))
+    for (name, tool), place in itertools.product(CALLABLES.items(), range(len(exercise.names) + 1)):
+        # in one place, the right answer in the others; then in every place
+        mixed = [tool if place in (i, len(solution)) else s for i, s in enumerate(solution)]
+        outcome = grade(exercise, observe_here(exercise, mixed))
+        assert outcome.points < exercise.points, f"{name} passes as an answer to {exercise.id}"
+        if place == len(solution):
+            assert outcome.points == 0, f"{name} earns points in {exercise.id}"

@@ -1,0 +1,289 @@
+"""The verdict: what is compared in which order, what is said, and what a mark is made of."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from corpus import TOY, toy_room
+
+from distgrade import references
+from distgrade.codec import Elsewhere, Other
+from distgrade.compare import Symptom, ceiling, compare
+from distgrade.diagnose import symptom_sentence
+from distgrade.engine import Observation, ObservedError, observe_here
+from distgrade.exercise import Case
+from distgrade.verify import grade
+
+ONES = torch.arange(1.0, 13.0, dtype=torch.float64).reshape(3, 4)
+
+
+def first(got, expected, rtol=0.0, n=None) -> Symptom | None:
+    return next(iter(compare(got, expected, rtol=rtol, n=n)), None)
+
+
+def test_equal_trees_have_no_symptom():
+    tree = {
+        "y": [ONES, ONES.T],
+        "n": 3,
+        "f": 0.5,
+        "q": Fraction(1, 3),
+        "s": "x",
+        "b": True,
+        "e": None,
+    }
+    assert compare(tree, tree, rtol=0.0) == []
+    assert compare(tree | {"y": (ONES.clone(), ONES.T)}, tree, rtol=0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("got", "kind", "seen"),
+    [
+        (None, "structure", "None where a tensor is expected"),
+        (Other("Dense"), "structure", "an object of type Dense"),
+        (ONES.numpy(), "structure", "a numpy array where a tensor"),
+        ([ONES], "structure", "a list where a tensor"),
+        (ONES.reshape(4, 3), "shape", "shape (4, 3) where (3, 4) is expected"),
+        (ONES.reshape(4, 3).float() * float("nan"), "shape", "shape (4, 3)"),
+        (ONES.float(), "dtype", "dtype float32 where float64"),
+        (ONES.float() * float("nan"), "dtype", "float32"),
+        (Elsewhere("cuda:0", "torch.float64", (3, 4)), "device", "on cuda:0, not on cpu"),
+        (Elsewhere("cuda:0", "torch.float64", (3, 5)), "shape", "shape (3, 5)"),
+        (torch.where(ONES == 7, float("nan"), ONES), "finite", "not a finite number at [1, 2]"),
+        (torch.where(ONES == 7, float("inf"), ONES), "finite", "at [1, 2]"),
+        (torch.where(ONES == 7, 8.0, ONES), "values", "1 of 12 values differ, the first at [1, 2]"),
+        (ONES * 3, "values", "every value is 3 times the right one"),
+        (ONES + 1, "values", "every value differs, the first at [0, 0]"),
+    ],
+)
+def test_shape_then_dtype_then_device_then_finite_then_values(got, kind, seen):
+    symptom = first({"y": [ONES, got]}, {"y": [ONES, ONES]}, n=2)
+    assert symptom.kind == kind
+    assert symptom.what == "y on rank 1"
+    assert seen in symptom.seen
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "ok"),
+    [
+        (3, 3, True),
+        (3, 4, False),
+        (3.0, 3, False),
+        (True, 1, False),
+        (1, True, False),
+        (3, 3.0, True),
+        (Fraction(3), 3.0, True),
+        (np.array(3), 3, True),
+        (Fraction(1, 3), Fraction(1, 3), True),
+        (1 / 3, Fraction(1, 3), False),
+        (float("nan"), 1.0, False),
+        (float("inf"), float("inf"), True),
+        (float("nan"), float("nan"), False),
+        (1.0, float("inf"), False),
+        ("a", "a", True),
+        ("a", "b", False),
+        (None, 0, False),
+        (0, None, False),
+        (Other("int"), 3, False),
+        (10**400, 3.0, False),
+    ],
+)
+def test_numbers_and_texts(got, expected, ok):
+    assert (first(got, expected) is None) == ok
+
+
+def test_branches_must_match():
+    assert "2 entries where 3" in first([1, 2], [1, 2, 3]).seen
+    assert "a whole number where a list" in first(1, [1]).seen
+    assert "keys" in first({"a": 1, "b": 2}, {"a": 1}).seen
+    assert "a dict where a whole number" in first({}, 1).seen
+
+
+def test_a_tolerance_is_relative_to_the_largest_expected_value():
+    expected = torch.tensor([1e6, 1e-6], dtype=torch.float64)
+    assert first(expected + 1e-7, expected, rtol=1e-12) is None
+    assert first(expected + 1e-5, expected, rtol=1e-12).kind == "values"
+    assert first(expected + 1e-7, expected).kind == "values"
+    assert first(torch.tensor([2**62 + 1]), torch.tensor([2**62]), rtol=1e-3).kind == "values"
+
+
+def test_infinities_and_empty_tensors_compare():
+    inf = torch.tensor([float("-inf"), 1.0], dtype=torch.float64)
+    assert first(inf, inf.clone(), rtol=1e-12) is None
+    assert first(inf.abs(), inf, rtol=1e-12).kind == "values"
+    assert first(torch.empty(0, 3), torch.empty(0, 3)) is None
+    assert first(torch.tensor(True), torch.tensor(False)).kind == "values"
+
+
+def test_a_ceiling_allows_less_and_tells_ratios_only():
+    assert ceiling([Fraction(10), 12], [12, 12], "bytes") == []
+    (symptom,) = ceiling([Fraction(36), 12], [12, 12], "bytes")
+    assert (symptom.what, symptom.seen) == (
+        "bytes on rank 0", "3 times the bytes that are needed"
+    )  # fmt: skip
+    assert "none are needed" in ceiling([1], [0], "bytes")[0].seen
+    assert ceiling([Other("x")], [3], "bytes")[0].kind == "structure"
+
+
+def sentence(got, expected, n):
+    case = Case("a case", "values", n=n)
+    symptoms = compare({"y": got}, {"y": expected}, rtol=0.0, n=n)
+    return symptom_sentence(case, symptoms, {"y": got}, {"y": expected}, 0.0)
+
+
+RANKS = [ONES * (r + 1) + r * r for r in range(3)]
+SUM = sum(RANKS)
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "says"),
+    [
+        ([SUM * 3] * 3, [SUM] * 3, "3 times too large, which is the world size"),
+        ([SUM / 3] * 3, [SUM] * 3, "3 times too small"),
+        ([SUM * 9] * 3, [SUM] * 3, "3² times too large"),
+        ([-SUM] * 3, [SUM] * 3, "sign"),
+        ([SUM * 0] * 3, [SUM] * 3, "zeros"),
+        (RANKS, [SUM] * 3, "add up to the right answer"),
+        ([SUM, *RANKS[1:]], [SUM] * 3, "Right on rank 0 only"),
+        ([SUM, SUM, RANKS[2]], [SUM] * 3, "Wrong on rank 2 only"),
+        (RANKS[::-1], RANKS, "wrong ranks"),
+        ([r.T for r in RANKS], RANKS, "transposed"),
+        ([RANKS[1] + 1, RANKS[0], RANKS[2] - 1], RANKS, ""),
+    ],
+)
+def test_a_symptom_fires_only_where_it_holds(got, expected, says):
+    found = sentence(got, expected, 3)
+    assert (says in found) if says else found == ""
+
+
+def test_the_last_part_alone_is_told_where_the_ranks_do_not_divide():
+    good = torch.arange(1.0, 12.0, dtype=torch.float64)
+    cut = torch.cat([good[:9], good[9:] * 5 + 1])
+    assert "last part" in sentence([cut] * 3, [good] * 3, 3)
+    assert sentence([cut.flip(0)] * 3, [good.flip(0)] * 3, 3) == ""
+
+
+@pytest.fixture
+def toy(tmp_path):
+    exercise = toy_room(tmp_path)
+    references.write(exercise)
+    return exercise
+
+
+def doubled(x):
+    if not x.numel():
+        raise ValueError
+    return 2 * x
+
+
+def careless(x):
+    return 2 * x
+
+
+def test_points_are_earned_by_whole_groups(toy):
+    outcome = grade(toy, observe_here(toy, (doubled,), (0, 1)))
+    assert (outcome.points, outcome.max_points, outcome.status) == (3.0, 3.0, "passed")
+    assert outcome.lines == ("3 of 3 points.",)
+    outcome = grade(toy, observe_here(toy, (careless,), (0, 1)))
+    assert (outcome.points, outcome.status) == (2.0, "partial")
+    assert "ValueError" in outcome.message
+
+    def half(x):
+        return doubled(x) if x.dim() == 2 else x
+
+    outcome = grade(toy, observe_here(toy, (half,)))
+    assert (outcome.points, outcome.status) == (0.0, "failed")
+
+
+def test_a_size_without_meaning_wants_its_own_kind_of_error(toy):
+    def double(x):
+        if not x.numel():
+            raise TypeError("no")
+        return 2 * x
+
+    class Narrower(ValueError):
+        pass
+
+    def narrower(x):
+        if not x.numel():
+            raise Narrower
+        return 2 * x
+
+    assert grade(toy, observe_here(toy, (double,))).points == 2.0
+    assert grade(toy, observe_here(toy, (narrower,))).points == 3.0
+
+
+def test_a_known_wrong_answer_gets_its_sentence_and_a_cousin_does_not(toy):
+    squared = toy.wrong[0].objects()
+    assert grade(toy, observe_here(toy, squared)).diagnosis == "It is squared."
+
+    def cubed(x):
+        return squared[0](x) * x
+
+    assert grade(toy, observe_here(toy, (cubed,))).diagnosis == ""
+
+
+def test_messages_are_bounded_printable_and_hold_no_expected_value(toy):
+    text = "\x1b[31m" + "long " * 500 + "\nsecond line"
+
+    def double(x):
+        raise ValueError(text)
+
+    outcome = grade(toy, observe_here(toy, (double,)))
+    assert all(len(line) <= 300 and line.isprintable() for line in outcome.lines)
+    assert "second line" not in outcome.message
+    assert outcome.status == "partial"  # it does raise ValueError where one is due
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("timeout", "timeout"),
+        ("no-record", "error"),
+        ("doubled", "error"),
+        ("malformed", "error"),
+        ("too-large", "error"),
+        ("missing", "missing"),
+        ("forbidden", "error"),
+        ("wrong-type", "error"),
+        ("NotImplementedError", "not-written"),
+        ("unimplemented", "error"),
+    ],
+)
+def test_every_kind_of_error_has_a_status_and_a_sentence(toy, kind, status):
+    observations = [
+        Observation(i, 0, error=ObservedError(kind, "It went wrong.")) for i in range(3)
+    ]
+    outcome = grade(toy, observations)
+    assert (outcome.status, outcome.points) == (status, 0.0)
+    assert outcome.lines
+
+
+def test_one_error_among_right_answers_names_its_case(toy):
+    good = observe_here(toy, (doubled,))
+    error = ObservedError("IndexError", "out of range", "line 3, in `double`: x[9]")
+    outcome = grade(toy, [good[0], Observation(1, 0, error=error), good[2]])
+    assert "a vector" in outcome.lines[0]
+    assert outcome.lines[1] == "Seen: IndexError: out of range (line 3, in `double`: x[9])"
+    assert (outcome.status, outcome.points) == ("partial", 1.0)
+
+
+def test_a_judge_may_add_where_to_look(toy):
+    told = replace(
+        toy, judge=lambda got, expected, case: [Symptom("values", "y", "odd", look="Look there.")]
+    )
+    assert grade(told, observe_here(told, (doubled,))).diagnosis == "Look there."
+
+
+def test_the_references_file_is_the_same_bytes_every_time(tmp_path):
+    exercise = toy_room(tmp_path)
+    assert references.write(exercise) is True
+    assert references.write(exercise) is False
+    data = references.path(exercise).read_bytes()
+    import safetensors.torch
+
+    assert len(safetensors.torch.load(data)) == 4
+    changed = toy_room(tmp_path, TOY.replace("shape=(5,)", "shape=(6,)"))
+    with pytest.raises(references.ReferenceFileError, match="out of date"):
+        references.read(changed)
