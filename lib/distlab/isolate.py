@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from cloudpickle import cloudpickle as _cp
 
+from distlab import parcel
 from distlab.errors import UncopyableError
 
 LAZY_BYTES = 1 << 20  # storages from this size on are copied on write only
@@ -43,9 +44,10 @@ class _Pickler(cloudpickle.Pickler):
 
     proto = pickle.HIGHEST_PROTOCOL
 
-    def __init__(self, file: io.BytesIO, slots: list):
+    def __init__(self, file: io.BytesIO, slots: list, keep_grad: bool):
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self._slots = slots
+        self._keep_grad = keep_grad  # whether what has a history goes over as a leaf, or without
         self._index: dict[tuple, int] = {}
 
     def _slot(self, key: tuple, value: Any) -> tuple[str, int]:
@@ -70,8 +72,8 @@ class _Pickler(cloudpickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor) and obj.grad_fn is not None:
-            # The history stays behind, as it would between processes; a leaf goes over.
-            return obj.detach().requires_grad_(obj.requires_grad).__reduce_ex__(self.proto)
+            # The history stays behind, as it would between processes.
+            return obj.detach().requires_grad_(self._keep_grad).__reduce_ex__(self.proto)
         if type(obj) is np.ndarray and not obj.dtype.hasobject:
             base = obj
             while isinstance(base.base, np.ndarray):
@@ -123,6 +125,10 @@ class Snapshot:
         # The caller's own storages must not become copy-on-write: arrays made of them would part.
         self._slots = [s.clone() if _is_lazy(s) else s for s in self._slots]
 
+    def pack(self) -> bytes:
+        """Returns the snapshot as bytes, from which another process loads its copy."""
+        return parcel.seal(self._payload, self._slots)
+
     def names(self, word: str) -> bool:
         """Whether the function, or what it closes over, names `word` (as a module, say)."""
         return word.encode() in self._payload or any(
@@ -138,17 +144,37 @@ def copy_value(value: Any, where: str) -> Any:
     """Returns a copy of one rank's argument; `where` names it in an error."""
     if isinstance(value, _PLAIN):
         return value
-    if type(value) is torch.Tensor and value.layout is torch.strided:
-        # A shard is often a view of a large matrix: only the shard itself is copied.
+    if _is_shard(value):
         return value.detach().clone().requires_grad_(value.requires_grad)
+    return _load_copy(*_dump_argument(value, where))
+
+
+def pack_value(value: Any, where: str) -> bytes:
+    """Returns one rank's argument as bytes for its process; `where` names it in an error."""
+    if _is_shard(value):
+        value = value.detach().clone().requires_grad_(value.requires_grad)
+    return parcel.seal(*_dump_argument(value, where))
+
+
+def _dump_argument(value: Any, where: str) -> tuple[bytes, list]:
     slots: list = []
     try:
-        payload = _dump(value, slots, None)
+        return _dump(value, slots, None), slots
     except Exception as error:
         raise UncopyableError(
             f"{where} ({type(value).__name__}) can't be copied to a rank: {_reason(error)}."
         ) from error
-    return _load_copy(payload, slots)
+
+
+def unpack(sealed: bytes, device: str = "cpu") -> Any:
+    """Loads what another process packed, its tensors on `device`."""
+    payload, slots = parcel.unseal(sealed, device)
+    return _Unpickler(payload, slots.__getitem__).load()
+
+
+def _is_shard(value: Any) -> bool:
+    # A shard is often a view of a large matrix: only the shard itself is copied.
+    return type(value) is torch.Tensor and value.layout is torch.strided
 
 
 def carry_out(value: Any, rank: int) -> Any:
@@ -165,15 +191,24 @@ def carry_out(value: Any, rank: int) -> Any:
         return type(value)([carry_out(v, rank) for v in value])
     if type(value) is dict and all(isinstance(k, _PLAIN) for k in value):
         return {k: carry_out(v, rank) for k, v in value.items()}
+    payload, slots = _dump_result(value, rank)
+    return _Unpickler(payload, slots.__getitem__).load()
+
+
+def pack_result(value: Any, rank: int) -> bytes:
+    """Returns what a rank in a process of its own returned, as bytes for the caller."""
+    return parcel.seal(*_dump_result(value, rank))
+
+
+def _dump_result(value: Any, rank: int) -> tuple[bytes, list]:
     slots: list = []
     try:
-        payload = _dump(value, slots, None)
+        return _dump(value, slots, None, keep_grad=False), slots
     except Exception as error:
         raise UncopyableError(
             f"rank {rank} returned something ({type(value).__name__}) that can't leave its rank: "
             f"{_reason(error)}. Return tensors, numbers, or plain containers of them."
         ) from error
-    return _Unpickler(payload, slots.__getitem__).load()
 
 
 def caller_class(error: BaseException) -> BaseException:
@@ -186,10 +221,10 @@ def caller_class(error: BaseException) -> BaseException:
     return error
 
 
-def _dump(value: Any, slots: list, fn: Callable | None) -> bytes:
+def _dump(value: Any, slots: list, fn: Callable | None, *, keep_grad: bool = True) -> bytes:
     file = io.BytesIO()
     with _by_value(fn):
-        _Pickler(file, slots).dump(value)
+        _Pickler(file, slots, keep_grad).dump(value)
     return file.getvalue()
 
 

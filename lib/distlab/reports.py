@@ -3,7 +3,7 @@
 import linecache
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from types import FrameType
 
 from distlab.errors import (
@@ -88,12 +88,12 @@ def place_of(frame: FrameType, line: int | None = None) -> str:
 
 
 def _states(
-    pending: Sequence[Call | None], finished: Sequence[bool], skip: int | None = None
+    pending: Sequence[Call | None], finished: Sequence[bool], skip: Container[int] = ()
 ) -> list[str]:
     """One line for all ranks that do the same at the same place."""
     lines: dict[tuple[str, str], list[int]] = {}
     for rank, (call, done) in enumerate(zip(pending, finished, strict=True)):
-        if rank == skip:
+        if rank in skip:
             continue
         if done:
             state = ("returned", "")
@@ -117,9 +117,9 @@ def _states(
     return result
 
 
-def others(pending: Sequence[Call | None], finished: Sequence[bool], rank: int | None) -> str:
-    """What all ranks but one were doing."""
-    lines = _states(pending, finished, skip=rank)
+def others(pending: Sequence[Call | None], finished: Sequence[bool], skip: Container[int]) -> str:
+    """What the ranks were doing, but for those in `skip`."""
+    lines = _states(pending, finished, skip=skip)
     return "\n".join(["Meanwhile:", *lines]) if lines else ""
 
 
@@ -222,23 +222,25 @@ def exited(rank: int, error: SystemExit) -> RankExitedError:
     )
 
 
+def outside(frame: FrameType | None) -> str:
+    """Names where a rank was: its innermost line that is not distlab's own."""
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return "" if frame is None else place_of(frame)
+
+
 def timeout(
     timeout_s: float,
-    running: int,
-    frame: FrameType | None,
+    running: dict[int, str],
     pending: Sequence[Call | None],
     finished: Sequence[bool],
     stuck: Sequence[int],
 ) -> RankTimeoutError:
-    """The error for a run that took too long; `frame` is where the running rank was."""
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
-        frame = frame.f_back
-    where = f"\n      at {place_of(frame)}" if frame is not None else ""
-    lines = [
-        f"the run was stopped after {timeout_s:g} s.",
-        f"  rank {running} was running{where}",
-        *_states(pending, finished, skip=running),
-    ]
+    """The error for a run that took too long; `running` says where the running ranks were."""
+    lines = [f"the run was stopped after {timeout_s:g} s."]
+    for rank, where in running.items():
+        lines.append(f"  rank {rank} was running" + (f"\n      at {where}" if where else ""))
+    lines += _states(pending, finished, skip=running)
     if stuck:
         lines.append(
             f"  rank {rank_ranges(stuck)} is inside a C call that Python can't interrupt; it goes "

@@ -20,7 +20,8 @@ from typing import Any, NoReturn
 
 from distlab import isolate, reports
 from distlab.errors import RankCancelled, RankExitedError
-from distlab.launch import RankStdout, Result, per_rank
+from distlab.job import Job
+from distlab.launch import RankStdout, Result
 from distlab.ledger import Entry, Ledger, ring_bytes
 from distlab.rankstate import CallerContext, RandomStates
 from distlab.reports import Call
@@ -35,7 +36,7 @@ def run(
 ) -> Result:
     """Runs `fn` on n simulated ranks; see `distlab.launch.run`."""
     __tracebackhide__ = True
-    job = _Job(fn, n, args, kwargs)
+    job = Job(fn, n, args, kwargs)
     world = World(n, order=order, libraries_too=job.names_random)
     everyone = Group(tuple(range(n)))
 
@@ -54,7 +55,7 @@ def run(
                 error = world.time_out(timeout_s)
         except KeyboardInterrupt as interrupt:  # the caller's, in the main thread
             error = interrupt
-            error.add_note(reports.others(world.pending, world.finished, None))
+            error.add_note(reports.others(world.pending, world.finished, ()))
         finally:
             error = error or world.failure
             if error is not None or not world.over.is_set():
@@ -63,34 +64,6 @@ def run(
     if error is not None:
         raise isolate.caller_class(error)
     return Result(world.values, Ledger(world.entries()), ["".join(t) for t in stdout.texts])
-
-
-class _Job:
-    """The function and the arguments of a run, from which each rank takes its copy."""
-
-    def __init__(self, fn: Callable, n: int, args: tuple, kwargs: dict):
-        def shared(value: Any) -> Any:  # what is handed out by rank is copied by rank
-            return None if isinstance(value, per_rank) else value
-
-        self._args, self._kwargs = args, kwargs
-        self._snapshot = isolate.Snapshot(
-            fn, tuple(map(shared, args)), {k: shared(v) for k, v in kwargs.items()}, copies=n
-        )
-        self.names_random = self._snapshot.names("random")
-
-    def load(self, rank: int) -> tuple[Callable, list, dict]:
-        """Returns this rank's own (fn, args, kwargs)."""
-        fn, args, kwargs = self._snapshot.load()
-        args = [
-            isolate.copy_value(given.values[rank], f"rank {rank}'s argument {i + 1}")
-            if isinstance(given, per_rank)
-            else value
-            for i, (given, value) in enumerate(zip(self._args, args, strict=True))
-        ]
-        for key, given in self._kwargs.items():
-            if isinstance(given, per_rank):
-                kwargs[key] = isolate.copy_value(given.values[rank], f"rank {rank}'s `{key}`")
-        return fn, args, kwargs
 
 
 class World:
@@ -190,7 +163,7 @@ class World:
     def _record(self, rank: int, error: BaseException) -> None:
         """Keeps the first failure, with what the other ranks were doing."""
         if self.failure is None and not self._cancelled:
-            note = reports.others(self.pending, self.finished, rank)
+            note = reports.others(self.pending, self.finished, {rank})
             if not isinstance(error, RankExitedError):
                 note = f"[raised on rank {rank} of {self.n}]\n{note}"
             error.add_note(note.rstrip())
@@ -226,8 +199,8 @@ class World:
         frame = sys._current_frames().get(self.threads[running].ident)
         if self.over.is_set():  # it ended meanwhile
             return self.failure
-        stuck = self.cancel()
-        return reports.timeout(timeout_s, running, frame, pending, finished, stuck)
+        places = {running: reports.outside(frame)}
+        return reports.timeout(timeout_s, places, pending, finished, self.cancel())
 
     def cancel(self) -> list[int]:
         """Unwinds every rank that still lives; returns those that could not be stopped."""
