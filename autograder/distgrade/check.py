@@ -19,7 +19,7 @@ from distgrade.notebook import (
     lab_of,
     nbgrader_of,
     read_notebook,
-    test_cells,
+    graded_cells,
 )
 from distgrade.rebuild import Note, rebuild, submission_hash
 from distgrade.runner import Limits, Run, run_notebook
@@ -115,7 +115,7 @@ def read_release(course: Course, lab: str) -> NotebookNode:
 def lab_rooms(nb: NotebookNode, lab: str) -> list[Exercise]:
     """Returns the exercises of the notebook's test cells; one that can't be loaded is left out."""
     rooms = []
-    for test_id in test_cells(nb):
+    for test_id in graded_cells(nb):
         try:
             rooms.append(load(exercise_of(test_id, lab)))
         except Exception:
@@ -135,7 +135,7 @@ def outcomes_of(
     """Returns an outcome for every test cell, by exercise id, whatever goes wrong in between."""
     known = {e.id: e for e in exercises}
     outcomes = {}
-    for test_id, cell in test_cells(nb).items():
+    for test_id, cell in graded_cells(nb).items():
         name = exercise_of(test_id, lab)
         result = run.results.get(name)
         if name not in known or result is None:

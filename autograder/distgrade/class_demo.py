@@ -29,7 +29,7 @@ from distgrade.notebook import (
     normalised,
     read_notebook,
     solution_cells,
-    test_cells,
+    graded_cells,
     text_of,
 )
 
@@ -63,7 +63,7 @@ class Mark:
 def submissions(course: Course, lab: str) -> list[Submission]:
     """Returns the class of one lab."""
     release = read_notebook(course.release(lab))
-    rooms = [load(exercise_of(test, lab)) for test in test_cells(release)]
+    rooms = [load(exercise_of(test, lab)) for test in graded_cells(release)]
     solved = {
         name: cell.source
         for name, cell in solution_cells(read_notebook(course.source(lab))).items()
@@ -177,7 +177,7 @@ def marks(root: Path, lab: str, student: str) -> dict[str, Mark]:
     path = root / "autograded" / student / lab / f"{lab}.ipynb"
     reasons = {}
     if path.is_file():
-        for name, cell in test_cells(read_notebook(path)).items():
+        for name, cell in graded_cells(read_notebook(path)).items():
             reasons[name] = reason_of(cell)
     found = {}
     with Gradebook(f"sqlite:///{root / 'gradebook.db'}", "distlab") as gradebook:

@@ -217,11 +217,11 @@ def gradebook(course: Course) -> Finding:
             cells = {row[0] for row in db.execute("select name from base_cell")}
     except sqlite3.Error as error:
         return Finding("gradebook", f"can't be read ({error})", again)
-    from distgrade.notebook import read_notebook, test_cells
+    from distgrade.notebook import read_notebook, graded_cells
 
     for lab in course.released_labs():
         if lab in known:
-            lost = set(test_cells(read_notebook(course.release(lab)))) - cells
+            lost = set(graded_cells(read_notebook(course.release(lab)))) - cells
             if lost:
                 mend = f"nbgrader generate_assignment {lab}"
                 return Finding("gradebook", f"it lacks {', '.join(sorted(lost))} of {lab}", mend)

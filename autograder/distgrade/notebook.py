@@ -169,7 +169,7 @@ def solution_cells(nb: NotebookNode) -> dict[str, NotebookNode]:
     return _by_grade_id(c for c in nb.cells if is_solution(c))
 
 
-def test_cells(nb: NotebookNode) -> dict[str, NotebookNode]:
+def graded_cells(nb: NotebookNode) -> dict[str, NotebookNode]:
     """Returns the test cells by grade id, in order; the first of each wins."""
     return _by_grade_id(c for c in nb.cells if is_test(c))
 

@@ -25,7 +25,7 @@ from nbformat import NotebookNode
 from distgrade.engine import MIME, Observation, harness_source, parse_records
 from distgrade.exercise import Exercise
 from distgrade.kernel import End, Kernel
-from distgrade.notebook import exercise_of, grade_id, is_skipped, is_solution, is_test
+from distgrade.notebook import exercise_of, grade_id, is_skipped, is_test
 from distgrade.outputs import Collector, plain
 from distgrade.rebuild import is_students
 from distgrade.verify import Outcome
@@ -196,8 +196,9 @@ class _Session:
         """Returns the better reason, when the cell that should define the names did not finish."""
         cells = self.nb.cells
         own = [p for p in range(place) if grade_id(cells[p]) == exercise.name]
-        added = [p for p in range(place) if is_students(cells[p]) or is_solution(cells[p])]
-        for at in [*own, *(p for p in added if p not in own)]:
+        before = max((p for p in range(place) if is_test(cells[p])), default=-1)
+        added = [p for p in range(before + 1, place) if is_students(cells[p])]
+        for at in [*own, *added]:
             end = self.ends.get(at)
             if end is not None and end.state != "ok":
                 where = f"The cell `{exercise.name}`" if at in own else "A cell above the test"

@@ -1,0 +1,270 @@
+"""Whatever a submission does in its kernel, each exercise ends in a state that says so."""
+
+import asyncio
+import os
+
+import psutil
+import pytest
+from nb_tools import LAB, answered, code, place, released_lab, solutions
+
+from distgrade.check import check_submission
+from distgrade.course import Course, fresh_seeds
+from distgrade.kernel import Kernel
+from distgrade.outputs import Collector
+from distgrade.runner import Limits
+
+F, ROW = "lab03.f_and_g", "lab03.row_linear"
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    return Course(tmp_path_factory.mktemp("course"))  # its own secret
+
+
+@pytest.fixture
+def graded(course):
+    def grade(answers=None, *, before=None, after=None, limits=None, edit=None):
+        """Outcomes of the solved notebook with changes: cells before or after given cells."""
+        nb = answered(solutions() | (answers or {}))
+        for name, source in (before or {}).items():
+            nb.cells.insert(place(nb, name), code(source))
+        for name, source in (after or {}).items():
+            nb.cells.insert(place(nb, name) + 1, code(source))
+        if edit is not None:
+            edit(nb)
+        report = check_submission(nb, released_lab(), LAB, course=course, limits=limits)
+        assert report.as_json()["max_score"] == 8
+        return {outcome.id: outcome for outcome in report.exercises}
+
+    return grade
+
+
+def test_seeds_follow_secret_exercise_and_submission_and_never_the_clock():
+    one = fresh_seeds(b"s", F, "abc", 2)
+    assert one == fresh_seeds(b"s", F, "abc", 2)
+    others = [fresh_seeds(b"t", F, "abc"), fresh_seeds(b"s", ROW, "abc"), fresh_seeds(b"s", F, "d")]
+    assert len({one[0], one[1], *(o[0] for o in others)}) == 5
+    assert 0 not in one
+
+
+def test_the_secret_is_minted_once_and_readable_by_its_owner_alone(tmp_path, monkeypatch):
+    monkeypatch.delenv("DISTGRADE_SECRET", raising=False)
+    course = Course(tmp_path)
+    assert course.secret() == course.secret() != b""
+    assert (tmp_path / ".distgrade" / "secret").stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("DISTGRADE_SECRET", "from outside")
+    assert course.secret() == b"from outside"
+
+
+def test_outputs_keep_no_html_no_controls_and_no_flood():
+    taken = Collector()
+    taken.take("stream", {"name": "stderr", "text": "a\x00\x07b\ud800\n"})
+    taken.take("stream", {"name": "stdout", "text": "y" * 10**6})
+    taken.take("stream", {"name": "stdout", "text": "z"})
+    data = {"text/html": "<script>", "image/svg+xml": "<svg>", "image/png": '"><script>'}
+    taken.take("display_data", {"data": data})
+    taken.take("execute_result", {"data": {"application/javascript": "x"}})
+    taken.take("display_data", {"data": ["no dict"]})
+    assert [o.output_type for o in taken.outputs] == ["stream"]
+    text = taken.outputs[0].text
+    assert taken.outputs[0].name == "stdout"
+    assert text.startswith("ab?\nyyy")
+    assert text.endswith("more was printed than is kept ...\n")
+    assert len(text) < 110_000
+
+
+@SLOW
+def test_harmless_noise_costs_nothing(graded):
+    noise = """
+import sys, warnings
+from IPython.display import HTML, display
+warnings.warn("careful")
+print("to stderr", file=sys.stderr)
+print("x" * 3_000_000)
+display(HTML("<b>hello</b>"))
+"""
+    loud = solutions()["row_linear"].replace(
+        "partial =", "print('now', file=__import__('sys').stderr)\n    partial ="
+    )
+    assert loud != solutions()["row_linear"]
+    outcomes = graded(
+        {"row_linear": loud},
+        before={"f_and_g": noise, "f_and_g-test": "1 / 0", "row_linear": "input('name? ')"},
+        after={"f_and_g": "raise SystemExit", "row_linear": "def broken(:"},
+    )
+    assert {o.status for o in outcomes.values()} == {"passed"}
+
+
+@SLOW
+def test_a_function_that_kills_the_kernel_costs_its_own_exercise_alone(graded):
+    crash = "class CopyToRanks: apply = staticmethod(lambda *a: __import__('os')._exit(7))\n"
+    crash += "class ReduceFromRanks(CopyToRanks): pass"
+    outcomes = graded({"f_and_g": crash}, before={"row_linear": "import itertools"})
+    assert outcomes[F].status == "error"
+    assert outcomes[F].points == 0
+    assert "exit code 7" in outcomes[F].message
+    assert outcomes[ROW].status == "passed"
+
+
+@SLOW
+def test_a_cell_that_kills_the_kernel_is_left_out_and_the_rest_replayed(graded):
+    deadly = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    outcomes = graded(
+        {"row_linear": deadly}, before={"setup": "helper = 1", "f_and_g": "assert helper == 1"}
+    )
+    assert outcomes[F].status == "passed"
+    assert outcomes[ROW].status == "error"
+    assert "SIGKILL" in outcomes[ROW].message
+
+
+@SLOW
+def test_exit_ends_the_kernel_and_only_what_called_it(graded):
+    outcomes = graded(after={"setup": "exit()"}, before={"row_linear": "quit()"})
+    assert {o.status for o in outcomes.values()} == {"passed"}
+    called = "def row_linear(*args, **kwargs):\n    exit()\n"
+    outcomes = graded({"row_linear": called})
+    assert outcomes[F].status == "passed"
+    assert outcomes[ROW].points == 0
+
+
+@SLOW
+def test_endless_loops_are_stopped_and_the_others_are_graded(graded):
+    swallow = """
+while True:
+    try:
+        while True:
+            pass
+    except KeyboardInterrupt:
+        pass
+"""
+    loop = "class CopyToRanks: apply = staticmethod(lambda *a: [0 for _ in iter(int, 1)])\n"
+    loop += "class ReduceFromRanks(CopyToRanks): pass"
+    limits = Limits(cell_s=20.0, exercise_s=15.0)
+    outcomes = graded({"f_and_g": loop}, after={"f_and_g-test": swallow}, limits=limits)
+    assert outcomes[F].status == "timeout"
+    assert outcomes[F].points == 0
+    assert outcomes[ROW].status == "passed"
+
+
+@SLOW
+def test_a_notebook_that_takes_too_long_as_a_whole_ends(graded):
+    outcomes = graded(
+        before={"f_and_g": "while True: pass"}, limits=Limits(cell_s=60.0, notebook_s=8.0)
+    )
+    assert {o.status for o in outcomes.values()} == {"timeout"}
+
+
+@SLOW
+def test_missing_and_broken_cells_say_what_happened(graded):
+    def delete(nb):
+        del nb.cells[place(nb, "row_linear")]
+
+    outcomes = graded({"f_and_g": "class CopyToRanks(:"}, edit=delete)
+    assert outcomes[F].status == "error"
+    assert "SyntaxError" in outcomes[F].message
+    assert outcomes[ROW].status == "missing"
+
+
+CHEATS = {
+    "cells are replaced by pass": """
+get_ipython().input_transformers_post.append(lambda lines: ['pass'])
+""",
+    "run_cell does nothing": """
+class Done:
+    success, error_before_exec, error_in_exec, result, execution_count = True, None, None, None, 1
+    def raise_error(self): pass
+shell = get_ipython()
+async def run_cell_async(*args, **kwargs): return Done()
+shell.run_cell_async, shell.run_cell = run_cell_async, lambda *a, **k: Done()
+shell.should_run_async = lambda *a, **k: False
+""",
+    "records are forged": """
+from IPython.display import publish_display_data
+import threading, time
+def forge():
+    for _ in range(400):
+        for case in range(12):
+            publish_display_data({"application/vnd.distgrade+json": {
+                "nonce": "0" * 32, "exercise": "lab03.row_linear", "case": case, "seed": 0,
+                "tree": None, "b64": ""}})
+        time.sleep(0.01)
+threading.Thread(target=forge, daemon=True).start()
+""",
+    "comparisons are patched": """
+import torch
+torch.equal = torch.allclose = lambda *a, **k: True
+torch.testing.assert_close = lambda *a, **k: None
+""",
+    "everything is displayed as full marks": """
+get_ipython().displayhook(4.0)
+from distlab import notebook
+notebook.check = print
+""",
+}
+
+
+@SLOW
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_tricks_in_the_kernel_earn_nothing(graded, cheat):
+    wrong = "def row_linear(comm, x_shard, w_shard, b, *, g):\n    return x_shard @ w_shard + b"
+    outcomes = graded({"row_linear": wrong}, before={"row_linear": CHEATS[cheat]})
+    assert outcomes[F].status == "passed"
+    assert outcomes[ROW].points == 0
+
+
+@SLOW
+def test_later_cells_change_no_earlier_mark(graded):
+    outcomes = graded(
+        after={"f_and_g-test": "del CopyToRanks, ReduceFromRanks", "row_linear-test": "import os"}
+    )
+    assert {o.status for o in outcomes.values()} == {"passed"}
+
+
+@SLOW
+def test_it_runs_inside_a_servers_event_loop(graded):
+    async def serve():
+        return graded()
+
+    assert {o.status for o in asyncio.run(serve()).values()} == {"passed"}
+
+
+@SLOW
+def test_the_kernel_sees_an_empty_folder_and_no_secret_and_leaves_nothing_behind(monkeypatch):
+    monkeypatch.setenv("DISTGRADE_SECRET", "not for students")
+    seen = Collector()
+    with Kernel() as kernel:
+        pid = kernel._process.pid
+        kernel.execute(
+            "import os, subprocess\n"
+            "known = 'DISTGRADE_SECRET' in os.environ\n"
+            "print(os.listdir(), os.environ.get('DISTLAB_CHECK'), known)",
+            seen.take,
+            timeout_s=60.0,
+        )
+        stray = Collector()
+        kernel.execute(
+            "p = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+            "if os.fork() == 0:\n"
+            "    os.setsid()\n"
+            "    if os.fork() == 0: os.execvp('sleep', ['sleep', '600'])\n"
+            "    os._exit(0)\n"
+            "print(p.pid)",
+            stray.take,
+            timeout_s=60.0,
+        )
+        folder = kernel._folder
+        marked = kernel._mark
+    assert seen.outputs[0].text == "[] off False\n"
+    assert not os.path.exists(folder)
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+    alive = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("DISTGRADE_RUN") == marked:
+                alive.append(process)
+        except psutil.Error:
+            continue
+    psutil.wait_procs(alive, timeout=10)
+    assert not [p for p in alive if p.is_running() and p.status() != "zombie"]
+    assert stray.outputs
