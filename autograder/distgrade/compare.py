@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -139,6 +139,20 @@ def compare_leaf(leaf: Pair, *, rtol: float, n: int | None = None) -> Symptom | 
     if type(got) is not type(expected):
         return _kinds(leaf.path, got, expected, n)
     return Symptom("values", name(leaf.path, n), f"{kind_of(got)} that is not the right one")
+
+
+def told_as_changed(symptoms: list[Symptom]) -> list[Symptom]:
+    """Return the symptoms; those of a leaf named "... afterwards" tell of a changed input."""
+    return [
+        replace(
+            s,
+            seen="this input was changed",
+            look="Leave the inputs as they are: write results into a new tensor.",
+        )
+        if s.kind == "values" and " afterwards" in s.what
+        else s
+        for s in symptoms
+    ]
 
 
 def ceiling(got: list, expected: list, what: str) -> list[Symptom]:

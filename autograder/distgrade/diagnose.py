@@ -51,24 +51,31 @@ def _same_error(one: ObservedError, other: ObservedError) -> bool:
     return heads[0] == heads[1]
 
 
-def symptom_sentence(case: Case, symptoms: Sequence[Symptom], got, expected, rtol: float) -> str:
-    """Return a sentence for a pattern that truly holds in the data, or ""."""
-    if symptoms and symptoms[0].look:
-        return symptoms[0].look
-    first = symptoms[0].what.partition(" on rank ")[0] if symptoms else ""
-    n = getattr(case, "n", None)
+def common_sentence(failures: Sequence[tuple[Case, Symptom, object, object]], rtol: float) -> str:
+    """Return a sentence for a pattern that truly holds in every failure, or "".
+
+    A failure is (case, its first symptom, the answer's tree, the expected tree).
+    """
+    common: list[str] | None = None
+    for case, symptom, got, expected in failures:
+        found = patterns(symptom, got, expected, getattr(case, "n", None), rtol)
+        common = found if common is None else [s for s in common if s in found]
+    return common[0] if common else ""
+
+
+def patterns(symptom: Symptom, got, expected, n: int | None, rtol: float) -> list[str]:
+    """Return every sentence that is true of the tensors under a symptom's name."""
     try:
-        leaves = [p for p in pairs(got, expected) if _tensor_pair(p)]
+        leaves = [p for p in pairs(got, expected) if p.path and _key(p) == _subject(symptom)]
     except (TypeError, KeyError, ValueError):
-        return ""
-    leaves = [p for p in leaves if p.path and _key(p) == first.partition("[")[0]]
-    if not leaves:
-        return ""
-    for pattern in PATTERNS:
-        sentence = pattern(leaves, n, rtol)
-        if sentence:
-            return sentence
-    return ""
+        return []
+    if not leaves or not all(map(_tensor_pair, leaves)):
+        return []
+    return [sentence for pattern in PATTERNS for sentence in pattern(leaves, n, rtol)]
+
+
+def _subject(symptom: Symptom) -> str:
+    return symptom.what.partition(" on rank ")[0].partition("[")[0]
 
 
 def _tensor_pair(leaf: Pair) -> bool:
@@ -88,42 +95,47 @@ def _is_right(leaf: Pair, rtol: float) -> bool:
     return got.shape == expected.shape and not differing(got, expected, rtol).any()
 
 
-def _transposed(leaves: list[Pair], n: int | None, rtol: float) -> str:
+def _bad(leaves: list[Pair], rtol: float) -> list[Pair]:
+    return [leaf for leaf in leaves if not _is_right(leaf, rtol)]
+
+
+def _transposed(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
     def turned(leaf: Pair) -> bool:
         got, expected = _doubles(leaf)
         if got.dim() < 2 or got.mT.shape != expected.shape:
             return False
         return not differing(got.mT, expected, rtol).any()
 
-    bad = [leaf for leaf in leaves if not _is_right(leaf, rtol)]
-    if bad and all(turned(leaf) for leaf in bad):
-        return "The values are right but transposed: the last two dims are swapped."
-    return ""
+    bad = _bad(leaves, rtol)
+    if bad and all(map(turned, bad)):
+        return ["The values are right but transposed: the last two dims are swapped."]
+    return []
 
 
-def _scaled(leaves: list[Pair], n: int | None, rtol: float) -> str:
-    bad = [leaf for leaf in leaves if not _is_right(leaf, rtol)]
-    ratios = {ratio_of(*_doubles(leaf)) for leaf in bad}
-    if len({None if r is None else round(r, 9) for r in ratios}) != 1 or None in ratios:
-        return ""
+def _scaled(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
+    ratios = {ratio_of(*_doubles(leaf)) for leaf in _bad(leaves, rtol)}
+    if None in ratios or len({round(r, 9) for r in ratios}) != 1:
+        return []
     ratio = ratios.pop()
-    if n is not None and n > 1:
-        if math.isclose(ratio, n, rel_tol=1e-9):
-            return f"{n} times too large, which is the world size: something counts once per rank."
-        if math.isclose(ratio, 1 / n, rel_tol=1e-9):
-            return f"{n} times too small, and {n} is the world size: a mean in place of a sum?"
-        if math.isclose(ratio, n * n, rel_tol=1e-9):
-            return f"{n}² times too large, and {n} is the world size: a sum is taken twice."
-    if math.isclose(ratio, -1, rel_tol=1e-9):
-        return "The values are right but for their sign."
-    return ""
+    sentences = {
+        n: "Too large by exactly the world size: something counts once per rank.",
+        n and 1 / n: "Too small by exactly the world size: a mean in place of a sum?",
+        n and n * n: "Too large by the world size squared: a sum over ranks is taken twice.",
+        -1: "The values are right but for their sign.",
+    }
+    found = [
+        sentence
+        for factor, sentence in sentences.items()
+        if factor is not None and factor != 1 and math.isclose(ratio, factor, rel_tol=1e-9)
+    ]
+    return [*found, f"Every value is multiplied by {ratio:.6g}, whatever the number of ranks."]
 
 
-def _zeros(leaves: list[Pair], n: int | None, rtol: float) -> str:
-    bad = [leaf for leaf in leaves if not _is_right(leaf, rtol)]
+def _zeros(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
+    bad = _bad(leaves, rtol)
     if bad and all(not leaf.got.any() and leaf.expected.any() for leaf in bad):
-        return "Nothing but zeros arrived here: a value or its gradient was lost on the way."
-    return ""
+        return ["Nothing but zeros arrived here: a value or its gradient was lost on the way."]
+    return []
 
 
 def _one_per_rank(leaves: list[Pair], n: int | None) -> bool:
@@ -135,56 +147,60 @@ def _one_per_rank(leaves: list[Pair], n: int | None) -> bool:
     )
 
 
-def _one_rank_only(leaves: list[Pair], n: int | None, rtol: float) -> str:
-    if not _one_per_rank(leaves, n):
-        return ""
-    right = [_is_right(leaf, rtol) for leaf in leaves]
-    if sum(right) == 1:
-        return f"Right on rank {right.index(True)} only: the other ranks need the same treatment."
-    if sum(right) == n - 1 and n > 2:
-        return f"Wrong on rank {right.index(False)} only: what is special about that rank?"
-    return ""
+def _not_reduced(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
+    if not _one_per_rank(leaves, n) or len({leaf.got.shape for leaf in leaves}) != 1:
+        return []
+    total = sum(_doubles(leaf)[0] for leaf in leaves)
+    slack = max(rtol, 1e-12)
+    for leaf in leaves:
+        expected = _doubles(leaf)[1]
+        if total.shape != expected.shape or differing(total, expected, slack).any():
+            return []
+    if not _bad(leaves, slack):
+        return []
+    return ["Each rank holds one part, and the parts add up to the right answer: sum over ranks."]
 
 
-def _other_ranks_values(leaves: list[Pair], n: int | None, rtol: float) -> str:
+def _other_ranks_values(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
     if not _one_per_rank(leaves, n):
-        return ""
+        return []
     owners = []
     for leaf in leaves:
         found = [s for s, e in enumerate(leaves) if _is_right(Pair((), leaf.got, e.expected), rtol)]
-        owners.append(found[0] if len(found) == 1 else None)
-    if sorted(o for o in owners if o is not None) == list(range(n)) and owners != list(range(n)):
-        return "The right values on the wrong ranks: look at the order of the ranks."
-    return ""
+        owners.append(found[0] if len(found) == 1 else -1)
+    if sorted(owners) == list(range(n)) and owners != list(range(n)):
+        return ["The right values on the wrong ranks: look at the order of the ranks."]
+    return []
 
 
-def _not_reduced(leaves: list[Pair], n: int | None, rtol: float) -> str:
-    if not _one_per_rank(leaves, n) or len({leaf.got.shape for leaf in leaves}) != 1:
-        return ""
-    total = sum(_doubles(leaf)[0] for leaf in leaves)
-    slack = max(rtol, 1e-12)
-    if all(
-        total.shape == leaf.expected.shape
-        and not differing(total, _doubles(leaf)[1], slack).any()
-        and not _is_right(leaf, slack)
-        for leaf in leaves
-    ):
-        return "Each rank holds one part, and the parts add up to the right answer: sum over ranks."
-    return ""
+def _one_rank_only(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
+    if not _one_per_rank(leaves, n):
+        return []
+    right = [_is_right(leaf, rtol) for leaf in leaves]
+    found = []
+    if sum(right) == n - 1:
+        rank = right.index(False)
+        if rank == n - 1:
+            found.append("Wrong on the last rank only: what is special about that rank?")
+        found.append(f"Wrong on rank {rank} only: what is special about that rank?")
+    if sum(right) == 1:
+        rank = right.index(True)
+        found.append(f"Right on rank {rank} only: the other ranks need the same treatment.")
+    return found
 
 
-def _tail(leaves: list[Pair], n: int | None, rtol: float) -> str:
-    bad = [leaf for leaf in leaves if not _is_right(leaf, rtol)]
+def _tail(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
+    bad = _bad(leaves, rtol)
     if n is None or n < 2 or not bad:
-        return ""
+        return []
     for leaf in bad:
         got, expected = _doubles(leaf)
         if got.shape != expected.shape or got.numel() < 2 * n or got.numel() % n == 0:
-            return ""
+            return []
         wrong = differing(got, expected, rtol).reshape(-1)
         if wrong[: got.numel() - got.numel() % n].any():
-            return ""
-    return f"Only what is left over when cut into {n} equal parts is wrong: mind the last part."
+            return []
+    return ["Only what is left over after equal parts is wrong: the ranks do not divide the size."]
 
 
 PATTERNS = (

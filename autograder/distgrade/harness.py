@@ -167,7 +167,7 @@ def place(error, own_files):
         last_is_students = not ours
         if not ours:
             text = linecache.getline(filename, line).strip()[:MAX_SOURCE]
-            function = trace.tb_frame.f_code.co_name
+            function = trace.tb_frame.f_code.co_qualname.rpartition("<locals>.")[2]
             inside = "" if function.startswith("<") else f", in `{function[:60]}`"
             where = f"line {line}{inside}: {text}" if text else f"line {line}{inside}"
         trace = trace.tb_next

@@ -3,6 +3,7 @@
 A verdict that can't be reached is a GraderError, never a pass.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ from distgrade.engine import Observation, ObservedError
 from distgrade.exercise import Case, Exercise, GraderError
 
 MAX_LINE = 300
+# As the engines' reports quote a call; one that stands in a room's own text is not the student's.
+PLACE = re.compile(r"^ *at (?!<lab\d\d\.).*?, (line \d+ in \S+: .*)")
+INDENTED_PLACE = re.compile(r"^ *at .*, line \d+")
 # Kinds of errors that are the harness's words, with what the student reads.
 SAID = {
     "no-record": "nothing came back: the kernel ended, or the cell before this one failed.",
@@ -95,10 +99,10 @@ def _not_an_answer(exercise: Exercise, observations: Sequence[Observation]) -> O
     """Return the outcome where there is no answer to compare: untouched, missing, forbidden."""
     errors = [o.error for o in observations]
     kinds = {None if e is None else e.kind for e in errors}
-    names = " and ".join(f"`{name}`" for name in exercise.names)
     if kinds == {"NotImplementedError"}:
-        verb = "are" if len(exercise.names) > 1 else "is"
-        return _zero(exercise, "not-written", f"{names} {verb} not written yet.")
+        found = re.search(r"in `([^`]+)`", errors[0].where)
+        name = found[1] if found else exercise.names[0]
+        return _zero(exercise, "not-written", f"`{_line(name)}` is not written yet.")
     for kind, status in (("missing", "missing"), ("wrong-type", "error"), ("forbidden", "error")):
         if kind in kinds:
             message = next(e.message for e in errors if e is not None and e.kind == kind)
@@ -116,11 +120,10 @@ def _symptoms(exercise: Exercise, case: Case, o: Observation, expected) -> list[
         if case.expects.__name__ in kinds:
             return []
         wants = f"a size without meaning should raise {case.expects.__name__}"
-        if o.error is None:
-            return [Symptom("error", "the call", f"{wants}, and an answer came back")]
-        return [Symptom("error", "the call", f"{wants}, and {_said(o.error)}")]
+        came = "an answer came back" if o.error is None else _said(o.error)
+        return [Symptom("error", _call(exercise), f"{wants}, and {came}")]
     if o.error is not None:
-        return [Symptom("error", "the call", _said(o.error))]
+        return [Symptom("error", _call(exercise), _said(o.error), look=_advice(o.error))]
     n = getattr(case, "n", None)
     if exercise.judge is None:
         return compare(o.tree, expected, rtol=exercise.tolerance.rtol, n=n)
@@ -138,18 +141,40 @@ def _symptoms(exercise: Exercise, case: Case, o: Observation, expected) -> list[
     return symptoms
 
 
+def _call(exercise: Exercise) -> str:
+    return "using " + " and ".join(f"`{name}`" for name in exercise.names)
+
+
 def _said(error: ObservedError) -> str:
-    """Return one line about an error: its kind, its first line, the student's own line."""
-    head = error.message.strip().partition("\n")[0].strip()
+    """Return one line about an error: its kind, its message, the student's own line."""
+    lines, where = error.message.strip().splitlines(), error.where
+    head = lines[0].strip() if lines else ""
     if error.kind in SAID:
         return SAID[error.kind]
     if error.kind in ("timeout", "too-large"):
         return head
     if error.kind == "NotImplementedError":
-        return f"not written yet{f' ({error.where})' if error.where else ''}"
+        return f"not written yet{f' ({where})' if where else ''}"
+    if "DistError" in error.kinds:  # the indented lines say what each rank waits for, and where
+        places = [p[1] for line in lines[1:] if (p := PLACE.search(line))]
+        where = where or (places[0] if places else "")
+        waits = [
+            line.strip()
+            for line in lines[1:]
+            if line[:1] == " " and not INDENTED_PLACE.search(line)
+        ]
+        head = f"{head} {'; '.join(waits)}".strip()
     kind = "NotImplementedError" if error.kind == "unimplemented" else error.kind
-    text = f"{kind}: {head}" if head else kind
-    return f"{_line(text)[:180]} ({error.where})" if error.where else text
+    text = _line(f"{kind}: {head}" if head else kind)
+    if len(text) > 200:
+        text = text[:199] + "…"
+    return f"{text} ({where})" if where else text
+
+
+def _advice(error: ObservedError) -> str:
+    """Return the closing sentence of an engine's report, or ""."""
+    lines = [line for line in error.message.splitlines() if line and line[0] != " "]
+    return lines[-1] if "DistError" in error.kinds and len(lines) > 1 else ""
 
 
 def _outcome(exercise: Exercise, observations: Sequence[Observation], failures) -> Outcome:
@@ -178,22 +203,20 @@ def _asked(exercise: Exercise, failure: _Failure) -> str:
 
 def _seen(failure: _Failure) -> str:
     text = failure.symptoms[0].seen
-    return f"Seen: {text}" if text.endswith((".", ")")) else f"Seen: {text}."
+    return f"Seen: {text}" if text.endswith((".", ")", "…")) else f"Seen: {text}."
 
 
 def _diagnosis(exercise: Exercise, failures) -> str:
-    for failure in failures:
-        if failure.observation.error is None:
-            sentence = diagnose.symptom_sentence(
-                failure.case,
-                failure.symptoms,
-                failure.observation.tree,
-                failure.expected,
-                exercise.tolerance.rtol,
-            )
-            if sentence:
-                return sentence
-    return ""
+    """Return what the failures have in common, as one sentence, or ""."""
+    said = [f.symptoms[0].look for f in failures if f.symptoms[0].look]
+    if said:
+        return said[0]
+    compared = [
+        (f.case, f.symptoms[0], f.observation.tree, f.expected)
+        for f in failures
+        if f.observation.error is None and f.case.expects is None
+    ]
+    return diagnose.common_sentence(compared, exercise.tolerance.rtol)
 
 
 def _line(text: str) -> str:

@@ -11,7 +11,7 @@ from corpus import TOY, toy_room
 from distgrade import references
 from distgrade.codec import Elsewhere, Other
 from distgrade.compare import Symptom, ceiling, compare
-from distgrade.diagnose import symptom_sentence
+from distgrade.diagnose import common_sentence, patterns
 from distgrade.engine import Observation, ObservedError, observe_here
 from distgrade.exercise import Case
 from distgrade.verify import grade
@@ -126,10 +126,17 @@ def test_a_ceiling_allows_less_and_tells_ratios_only():
     assert ceiling([Other("x")], [3], "bytes")[0].kind == "structure"
 
 
-def sentence(got, expected, n):
-    case = Case("a case", "values", n=n)
-    symptoms = compare({"y": got}, {"y": expected}, rtol=0.0, n=n)
-    return symptom_sentence(case, symptoms, {"y": got}, {"y": expected}, 0.0)
+def sentences(got, expected, n):
+    (symptom, *_) = compare({"y": got}, {"y": expected}, rtol=0.0, n=n)
+    return patterns(symptom, {"y": got}, {"y": expected}, n, 0.0)
+
+
+def common(*failures):
+    described = []
+    for got, expected, n in failures:
+        (symptom, *_) = compare({"y": got}, {"y": expected}, rtol=0.0, n=n)
+        described.append((Case("x", "values", n=n), symptom, {"y": got}, {"y": expected}))
+    return common_sentence(described, 0.0)
 
 
 RANKS = [ONES * (r + 1) + r * r for r in range(3)]
@@ -139,29 +146,43 @@ SUM = sum(RANKS)
 @pytest.mark.parametrize(
     ("got", "expected", "says"),
     [
-        ([SUM * 3] * 3, [SUM] * 3, "3 times too large, which is the world size"),
-        ([SUM / 3] * 3, [SUM] * 3, "3 times too small"),
-        ([SUM * 9] * 3, [SUM] * 3, "3² times too large"),
+        ([SUM * 3] * 3, [SUM] * 3, "Too large by exactly the world size"),
+        ([SUM / 3] * 3, [SUM] * 3, "Too small by exactly the world size"),
+        ([SUM * 9] * 3, [SUM] * 3, "world size squared"),
+        ([SUM * 5] * 3, [SUM] * 3, "multiplied by 5"),
         ([-SUM] * 3, [SUM] * 3, "sign"),
         ([SUM * 0] * 3, [SUM] * 3, "zeros"),
         (RANKS, [SUM] * 3, "add up to the right answer"),
         ([SUM, *RANKS[1:]], [SUM] * 3, "Right on rank 0 only"),
-        ([SUM, SUM, RANKS[2]], [SUM] * 3, "Wrong on rank 2 only"),
+        ([SUM, SUM, RANKS[2]], [SUM] * 3, "Wrong on the last rank only"),
+        ([SUM, RANKS[2], SUM], [SUM] * 3, "Wrong on rank 1 only"),
         (RANKS[::-1], RANKS, "wrong ranks"),
         ([r.T for r in RANKS], RANKS, "transposed"),
         ([RANKS[1] + 1, RANKS[0], RANKS[2] - 1], RANKS, ""),
     ],
 )
 def test_a_symptom_fires_only_where_it_holds(got, expected, says):
-    found = sentence(got, expected, 3)
-    assert (says in found) if says else found == ""
+    found = sentences(got, expected, 3)
+    assert (says in found[0]) if says else found == []
+
+
+def test_a_symptom_must_hold_in_every_case():
+    two, three = ([SUM * 2] * 2, [SUM] * 2, 2), ([SUM * 3] * 3, [SUM] * 3, 3)
+    assert "exactly the world size" in common(two, three)
+    assert "multiplied by 2, whatever" in common(two, ([SUM * 2] * 3, [SUM] * 3, 3))
+    assert "multiplied by 2, whatever" in common(([SUM * 2], [SUM], 1), two)
+    assert common(two, ([SUM * 5] * 3, [SUM] * 3, 3)) == ""
+    last_of_two, last_of_three = ([SUM, ONES], [SUM] * 2, 2), ([SUM, SUM, ONES], [SUM] * 3, 3)
+    assert "last rank" in common(last_of_two, last_of_three)
+    assert "Right on rank 0" in common(last_of_two, ([SUM, ONES, ONES], [SUM] * 3, 3))
+    assert common() == ""
 
 
 def test_the_last_part_alone_is_told_where_the_ranks_do_not_divide():
     good = torch.arange(1.0, 12.0, dtype=torch.float64)
     cut = torch.cat([good[:9], good[9:] * 5 + 1])
-    assert "last part" in sentence([cut] * 3, [good] * 3, 3)
-    assert sentence([cut.flip(0)] * 3, [good.flip(0)] * 3, 3) == ""
+    assert "left over" in sentences([cut] * 3, [good] * 3, 3)[0]
+    assert sentences([cut.flip(0)] * 3, [good.flip(0)] * 3, 3) == []
 
 
 @pytest.fixture
@@ -267,6 +288,24 @@ def test_one_error_among_right_answers_names_its_case(toy):
     assert "a vector" in outcome.lines[0]
     assert outcome.lines[1] == "Seen: IndexError: out of range (line 3, in `double`: x[9])"
     assert (outcome.status, outcome.points) == ("partial", 1.0)
+
+
+def test_an_engines_report_becomes_who_waits_for_what_and_what_to_do(toy):
+    report = (
+        "deadlock: no rank can go on.\n"
+        "  rank 0 waits in all_reduce #1 (sum, float32[3])\n"
+        "      at /tmp/cell.py, line 5 in double: y = comm.all_reduce(y)\n"
+        "  ranks 1, 2 have returned\n"
+        "All ranks of a group must make the same collective calls."
+    )
+    error = ObservedError("DeadlockError", report, "", ("DeadlockError", "DistError"))
+    outcome = grade(toy, [Observation(i, 0, error=error) for i in range(3)])
+    assert outcome.lines[1] == (
+        "Seen: DeadlockError: deadlock: no rank can go on. rank 0 waits in all_reduce #1 "
+        "(sum, float32[3]); ranks 1, 2 have returned "
+        "(line 5 in double: y = comm.all_reduce(y))"
+    )
+    assert outcome.diagnosis == "All ranks of a group must make the same collective calls."
 
 
 def test_a_judge_may_add_where_to_look(toy):

@@ -10,7 +10,7 @@ Source: Shoeybi et al. 2019 (arXiv:1909.08053), section 3. Oracle: the sums of a
 in one process, without communication.
 """
 
-from distgrade.compare import ceiling, compare
+from distgrade.compare import ceiling, compare, told_as_changed
 from distgrade.exercise import Case, Exact, also_right, wrong
 
 NAMES = ("CopyToRanks", "ReduceFromRanks")
@@ -139,14 +139,14 @@ def oracle(case, given):
         }
     everyone = range(n)
     sums = {"x": [added(x, everyone)] * n, "grad": [added(arriving, everyone)] * n}
-    return _ceilings(case) | {
-        "f forward without gradient": list(x),
+    return _ceilings(case) | {  # changed inputs first: they explain what is wrong behind them
         "f input afterwards": list(x),
+        "g input afterwards": list(x),
+        "f forward without gradient": list(x),
         "f forward": list(x),
         "f gradient of x": sums["grad"],
         "f upstream gradient afterwards": list(upstream),
         "g forward without gradient": sums["x"],
-        "g input afterwards": list(x),
         "g forward": sums["x"],
         "g gradient of x": list(arriving),
         "g upstream gradient afterwards": list(upstream),
@@ -173,8 +173,12 @@ def judge(got, expected, case):
     # Bytes earn their point only beside right values: who sends nothing would be cheapest.
     costs = [key for key in expected if "ring_bytes" in key]
     values = [key for key in expected if key not in costs]
-    symptoms = compare(
-        {k: got[k] for k in values}, {k: expected[k] for k in values}, rtol=TOLERANCE.rtol, n=case.n
+    symptoms = told_as_changed(
+        compare(
+            *({k: tree[k] for k in values} for tree in (got, expected)),
+            rtol=TOLERANCE.rtol,
+            n=case.n,
+        )
     )
     if case.what == "bytes":
         for key in costs:

@@ -9,7 +9,7 @@ Source: Shoeybi et al. 2019 (arXiv:1909.08053), section 3. Oracle: the dense lay
 its gradients written out.
 """
 
-from distgrade.compare import Symptom, ceiling, compare
+from distgrade.compare import Symptom, ceiling, compare, told_as_changed
 from distgrade.exercise import Case, Close, also_right, wrong
 
 NAMES = ("row_linear",)
@@ -123,11 +123,11 @@ def oracle(case, given):
     y = y.reshape(*case.batch, case.d_out)
     padded_bytes = -(-prod(y.shape) // n) * n * 8  # float64
     reduce = [Fraction(2 * (n - 1), n) * padded_bytes] * n
-    return {
-        "y without gradient": whole(y),
+    return {  # changed inputs first: they explain what is wrong behind them
         "x_shard afterwards": given["x_shards"],
         "w_shard afterwards": given["w_shards"],
         "b afterwards": whole(b),
+        "y without gradient": whole(y),
         "y": whole(y),
         "gradient of x_shard": parts(grad_x, -1),
         "gradient of w_shard": parts(grad_w, 0),
@@ -142,8 +142,12 @@ def judge(got, expected, case):
     # Bytes earn their point only beside right values: who sends nothing would be cheapest.
     costs = [key for key in expected if "ring_bytes" in key]
     values = [key for key in expected if key not in (*costs, "gradient of b")]
-    symptoms = compare(
-        {k: got[k] for k in values}, {k: expected[k] for k in values}, rtol=TOLERANCE.rtol, n=case.n
+    symptoms = told_as_changed(
+        compare(
+            *({k: tree[k] for k in values} for tree in (got, expected)),
+            rtol=TOLERANCE.rtol,
+            n=case.n,
+        )
     )
     symptoms += _judge_bias(got["gradient of b"], expected["gradient of b"], case.n)
     if case.group == "bytes":
