@@ -16,10 +16,10 @@ from distgrade.notebook import (
     NotebookError,
     exercise_of,
     grade_id,
+    graded_cells,
     lab_of,
     nbgrader_of,
     read_notebook,
-    graded_cells,
 )
 from distgrade.rebuild import Note, rebuild, submission_hash
 from distgrade.runner import Limits, Run, run_notebook

@@ -24,12 +24,12 @@ from distgrade.course import MARK, Course, CourseError
 from distgrade.exercise import load
 from distgrade.notebook import (
     exercise_of,
+    graded_cells,
     is_test,
     nbgrader_of,
     normalised,
     read_notebook,
     solution_cells,
-    graded_cells,
     text_of,
 )
 

@@ -8,7 +8,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 
 from rich.console import Console
@@ -104,15 +104,10 @@ def lock(course: Course) -> Finding:
 
 def own_packages(course: Course) -> Finding:
     """Distlab and distgrade are this clone's, not another's."""
-    import distlab
-
-    import distgrade
-
-    homes = {"distlab": course.root / "lib", "distgrade": course.root / "autograder"}
-    for module in (distlab, distgrade):
-        name = module.__name__
-        if homes[name].resolve() not in Path(module.__file__).resolve().parents:
-            return Finding("own packages", f"{name} comes from {module.__file__}", SETUP)
+    for name, half in (("distlab", "lib"), ("distgrade", "autograder")):
+        home = Path(import_module(name).__file__).resolve()
+        if (course.root / half).resolve() not in home.parents:
+            return Finding("own packages", f"{name} comes from {home}", SETUP)
     return Finding("own packages", "distlab and distgrade are this clone's")
 
 
@@ -217,7 +212,7 @@ def gradebook(course: Course) -> Finding:
             cells = {row[0] for row in db.execute("select name from base_cell")}
     except sqlite3.Error as error:
         return Finding("gradebook", f"can't be read ({error})", again)
-    from distgrade.notebook import read_notebook, graded_cells
+    from distgrade.notebook import graded_cells, read_notebook
 
     for lab in course.released_labs():
         if lab in known:

@@ -14,6 +14,7 @@ from distgrade.exercise import all_exercises
 from distgrade.notebook import (
     exercise_of,
     grade_id,
+    graded_cells,
     is_skipped,
     is_solution,
     is_test,
@@ -21,7 +22,6 @@ from distgrade.notebook import (
     read_notebook,
     solution_cells,
     strip_hidden,
-    graded_cells,
 )
 
 COURSE = Course(ROOT)

@@ -1,0 +1,357 @@
+"""Stock nbgrader with our settings: from release to feedback, honest work and all kinds of bad."""
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nb_tools import LAB, ROOT, answered, code, place, released_lab, solutions
+from nbgrader.converters import Autograde
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.utils import determine_grade
+from traitlets.config import Config
+
+from distgrade import check as check_module
+from distgrade import class_demo
+from distgrade.check import FAULT, check_submission, outcomes_of
+from distgrade.course import Course
+from distgrade.engine import observe_here
+from distgrade.exercise import GraderError, load
+from distgrade.nbgrader.release import name_stubs
+from distgrade.nbgrader.verify import NOT_RUN, Verify, verdict
+from distgrade.notebook import graded_cells
+from distgrade.publish import load_config
+from distgrade.runner import Run
+from distgrade.verify import Outcome
+
+SLOW = pytest.mark.slow
+F, ROW = "lab03.f_and_g", "lab03.row_linear"
+
+
+def nbgrader(root: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """A stock command with nothing activated: no environment's programs on PATH."""
+    program = os.path.join(os.path.dirname(sys.executable), "nbgrader")
+    kept = {k: v for k, v in os.environ.items() if k not in ("PATH", "VIRTUAL_ENV")}
+    return subprocess.run(
+        [program, *arguments],
+        cwd=root,
+        env=kept | {"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def clone(root: Path) -> Path:
+    """A fresh clone as nbgrader sees it: source, release and settings, no gradebook."""
+    for part in ("source", "release"):
+        shutil.copytree(ROOT / part / LAB, root / part / LAB)
+    shutil.copy(ROOT / "nbgrader_config.py", root)
+    return root
+
+
+def hand_in(root: Path, student: str, nb) -> None:
+    class_demo.write_raw(root / "submitted" / student / LAB / f"{LAB}.ipynb", nb)
+
+
+def points(root: Path, student: str) -> dict:
+    return {k: m.points for k, m in class_demo.marks(root, LAB, student).items()}
+
+
+# --- quick: what Verify writes is what nbgrader reads -----------------------------------------
+
+
+def outcome(earned, status="failed", message="Seen: nothing.", top=4.0):
+    return Outcome(F, status, earned, top, message, "Look here.")
+
+
+def graded_cell():
+    return graded_cells(released_lab())["f_and_g-test"]
+
+
+@pytest.mark.parametrize("earned", [0.0, 0.5, 1.0, 3.0, 4.0])
+def test_nbgrader_reads_the_points_that_verify_writes(earned):
+    cell = graded_cell()
+    cell.outputs = verdict(outcome(earned), cell, ["a note"])
+    nbformat.validate(nbformat.v4.new_notebook(cells=[cell]))
+    assert determine_grade(cell) == (earned, 4.0)
+    text = json.dumps(cell.outputs)
+    assert text.count("Seen: nothing.") == text.count("Look here.") == text.count("a note") == 1
+
+
+@pytest.mark.parametrize("bad", [None, outcome(4.0, top=0.0), outcome(float("nan")), outcome(-3.0)])
+def test_no_verdict_is_no_points(bad):
+    cell = graded_cell()
+    cell.outputs = verdict(bad, cell, [])
+    assert determine_grade(cell) == (0, 4.0)
+
+
+def test_more_than_the_cell_is_worth_is_what_the_cell_is_worth():
+    cell = graded_cell()
+    cell.outputs = verdict(outcome(9.0), cell, [])
+    assert determine_grade(cell) == (4.0, 4.0)
+
+
+def test_students_words_in_a_verdict_carry_no_controls():
+    cell = graded_cell()
+    cell.outputs = verdict(outcome(0.0, message="\x1b[31m\x00bad\ud800" + "x" * 10**6), cell, [])
+    text = cell.outputs[0].traceback[0]
+    text.encode("utf-8")
+    assert "\x1b" not in text
+    assert len(text) < 5_000
+
+
+def verify_step(resources):
+    courses = CourseDirectory(root=str(ROOT))
+    step = Verify(parent=Autograde(coursedir=courses))
+    nb = released_lab()
+    return step.preprocess(nb, {"nbgrader": {"assignment": LAB, "notebook": LAB}} | resources)[0]
+
+
+def test_a_notebook_that_was_not_executed_earns_nothing():
+    for cell in graded_cells(verify_step({})).values():
+        assert determine_grade(cell)[0] == 0
+        assert NOT_RUN in cell.outputs[0].traceback[0]
+
+
+def test_a_fault_of_the_grader_earns_nothing_and_says_so(monkeypatch):
+    rooms = [load(F), load(ROW)]
+    right = {room.id: room.also_right[0] for room in rooms}
+    seeds = (0, 5)
+    run = Run({r.id: observe_here(r, right[r.id].objects(), seeds) for r in rooms})
+    nb = released_lab()
+    assert {o.status for o in outcomes_of(nb, LAB, rooms, run).values()} == {"passed"}
+
+    def broken(exercise, observations):
+        raise GraderError("references missing")
+
+    monkeypatch.setattr(check_module, "grade", broken)
+    for cell in graded_cells(verify_step({"distgrade": (rooms, run)})).values():
+        assert determine_grade(cell)[0] == 0
+        assert FAULT in cell.outputs[0].traceback[0]
+    for cell in graded_cells(verify_step({"distgrade": ([], Run())})).values():  # no such rooms
+        assert determine_grade(cell)[0] == 0
+
+
+def test_stubs_say_the_name_of_what_is_to_be_written():
+    stub = 'raise NotImplementedError("this is not written yet")'
+    text = f"class Box:\n    def get(self):\n        {stub}\n\ndef f():\n    {stub}\n"
+    named = name_stubs(text)
+    assert '"Box is not written yet"' in named
+    assert '"f is not written yet"' in named
+
+
+# --- slow: the commands -----------------------------------------------------------------------
+
+
+@SLOW
+def test_the_demo_class_gets_the_scores_and_reasons_it_must_get(tmp_path):
+    class_ = class_demo.build(Course(ROOT), LAB, tmp_path)
+    assert len(class_) >= 8
+    done = nbgrader(tmp_path, "autograde", LAB, "--Execute.exercise_timeout=30")
+    assert done.returncode == 0, done.stderr[-3000:]
+    for submission in class_:
+        marks = class_demo.marks(tmp_path, LAB, submission.student)
+        assert set(marks) == set(submission.earns)
+        for name, wanted in submission.earns.items():
+            mark = marks[name]
+            got = (submission.student, name, mark.points, mark.reason)
+            if wanted == "full":
+                assert mark.points == mark.max_points, got
+            elif wanted == "none":
+                assert mark.points == 0, got
+            else:
+                assert mark.points < mark.max_points, got
+            assert submission.says.get(name, "") in mark.reason, got
+
+    done = nbgrader(tmp_path, "generate_feedback", LAB)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for submission in class_:
+        folder = tmp_path / "feedback" / submission.student / LAB
+        page = html.unescape((folder / f"{LAB}.html").read_text(encoding="utf-8"))
+        page = re.sub(r"<[^>]*>", "", page)
+        assert "HIDDEN TESTS" not in page
+        assert "distgrade" not in page
+        for name, sentence in submission.says.items():
+            asked = [s for n, s in submission.says.items() if s == sentence and n == name]
+            assert page.count(sentence) >= len(asked), (submission.student, sentence)
+        autograded = tmp_path / "autograded" / submission.student / LAB / f"{LAB}.ipynb"
+        assert "HIDDEN TESTS" not in autograded.read_text(encoding="utf-8")
+    wrong = next(s for s in class_ if "wrong" in s.student)
+    page = (tmp_path / "feedback" / wrong.student / LAB / f"{LAB}.html").read_text(encoding="utf-8")
+    page = re.sub(r"<[^>]*>", "", html.unescape(page))
+    for sentence in wrong.says.values():
+        assert page.count(sentence) == 1
+
+
+@SLOW
+def test_ours_and_stock_nbgrader_agree_on_honest_work(tmp_path):
+    """Stock preprocessors, the hidden region executed in the kernel by `distgrade.grade`."""
+    shutil.copytree(ROOT / "source" / LAB, tmp_path / "source" / LAB)
+    (tmp_path / "nbgrader_config.py").write_text(
+        f"c = get_config()\nc.CourseDirectory.root = {str(tmp_path)!r}\n"
+        "c.Execute.timeout = 120\nc.Execute.shutdown_kernel = 'immediate'\n"
+        f"import os; os.environ['PATH'] = {os.path.dirname(sys.executable)!r} + ':/usr/bin:/bin'\n"
+        "os.environ['DISTLAB_CHECK'] = 'off'\n"
+        "c.CourseDirectory.course_id = 'distlab'\n"
+    )
+    done = nbgrader(tmp_path, "generate_assignment", LAB)
+    assert done.returncode == 0, done.stderr[-3000:]
+    honest = [s for s in class_demo.submissions(Course(ROOT), LAB) if s.student < "08"]
+    assert len(honest) == 7
+    for submission in honest:
+        hand_in(tmp_path, submission.student, submission.notebook)
+    done = nbgrader(tmp_path, "autograde", LAB)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for submission in honest:
+        ours = check_submission(
+            submission.notebook, released_lab(), LAB, course=Course(tmp_path / "state")
+        )
+        stock = points(tmp_path, submission.student)
+        assert stock == {o.id: o.points for o in ours.exercises}, submission.student
+
+
+def _copied(nb):
+    nb.cells += [dict(c) for c in answered(solutions()).cells]
+
+
+def _schema(nb):
+    for cell in nb.cells:
+        if "nbgrader" in cell.metadata:
+            cell.metadata.nbgrader["schema_version"] = 99
+
+
+def _ungraded(nb):
+    for cell in nb.cells:
+        if "nbgrader" in cell.metadata:
+            cell.metadata.nbgrader["grade"] = False
+
+
+def _script(nb):
+    show = "from IPython.display import HTML, display\ndisplay(HTML('<script>steal()</script>'))\n"
+    show += "print('<script>steal()</script>', 'x' * 30_000_000)"
+    nb.cells.insert(place(nb, "row_linear"), code(show))
+    nb.cells.append(nbformat.v4.new_markdown_cell("<script>steal()</script>"))
+
+
+def _surrogate(nb):
+    nb.cells.append(code("print('\\ud800')\nraise ValueError('\\udfff <script>steal()</script>')"))
+
+
+def _skipped(nb):
+    for cell in nb.cells:
+        cell.metadata["tags"] = ["skip-execution"]
+
+
+@SLOW
+def test_no_submission_stops_the_class_or_leaves_a_script_behind(tmp_path):
+    root = clone(tmp_path)
+    (root / "submitted" / "00-not-json" / LAB).mkdir(parents=True)
+    (root / "submitted" / "00-not-json" / LAB / f"{LAB}.ipynb").write_text("{oops")
+    hand_in(root, "01-other-lab", nbformat.v4.new_notebook(cells=[code("x = 1")]))
+    edits = (_copied, _schema, _ungraded, _script, _surrogate)
+    for edit in edits:
+        nb = answered(solutions())
+        edit(nb)
+        hand_in(root, f"good{edit.__name__}", nb)
+    cheat = released_lab()
+    _skipped(cheat)
+    hand_in(root, "02-skips-tests", cheat)
+    done = nbgrader(root, "autograde", LAB)
+    assert done.returncode == 1  # of the one that can't be read, and only because of it
+    assert done.stderr.count("There was an error processing assignment:") == 1
+    assert points(root, "00-not-json").get(F) is None
+    assert points(root, "01-other-lab") == {F: 0, ROW: 0}
+    assert points(root, "02-skips-tests") == {F: 0, ROW: 0}
+    for edit in edits:
+        assert points(root, f"good{edit.__name__}") == {F: 4, ROW: 4}, edit.__name__
+    assert nbgrader(root, "generate_feedback", LAB, "--student", "good_script").returncode == 0
+    page = root / "feedback" / "good_script" / LAB / f"{LAB}.html"
+    assert "<script>steal()" not in page.read_text(encoding="utf-8")
+    assert page.stat().st_size < 3_000_000
+    notebook = root / "autograded" / "good_script" / LAB / f"{LAB}.ipynb"
+    assert "text/html" not in notebook.read_text(encoding="utf-8")
+
+    # formgrader's button calls the same, in its server's process
+    from nbgrader.apps.api import NbGraderAPI
+
+    config = load_config(root)
+    api = NbGraderAPI(CourseDirectory(config=config), config=config)
+    assert api.autograde(LAB, "good_copied")["success"]
+    assert points(root, "good_copied") == {F: 4, ROW: 4}
+
+
+@SLOW
+def test_in_a_fresh_clone_generate_assignment_changes_nothing_and_fills_the_gradebook(tmp_path):
+    root = clone(tmp_path)
+    before = (root / "release" / LAB / f"{LAB}.ipynb").read_bytes()
+    done = nbgrader(root, "generate_assignment", LAB)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (root / "release" / LAB / f"{LAB}.ipynb").read_bytes() == before
+    from distgrade.doctor import gradebook
+    from distgrade.nbgrader.gradebook import knows
+
+    assert knows(f"sqlite:///{root / 'gradebook.db'}", "distlab", LAB)
+    assert gradebook(Course(root)).found == "knows 1 assignment(s)"
+
+
+@SLOW
+def test_validate_passes_right_answers_and_stops_at_wrong_ones(tmp_path):
+    shutil.copy(ROOT / "nbgrader_config.py", tmp_path)
+    right, wrong = tmp_path / "right.ipynb", tmp_path / "wrong.ipynb"
+    class_demo.write_raw(right, answered(solutions()))
+    partial = "def row_linear(comm, x_shard, w_shard, b, *, g):\n    return x_shard @ w_shard"
+    class_demo.write_raw(wrong, answered(solutions() | {"row_linear": partial}))
+    assert "Success!" in nbgrader(tmp_path, "validate", right.name).stdout
+    done = nbgrader(tmp_path, "validate", wrong.name)
+    assert "VALIDATION FAILED ON 1 CELL(S)!" in done.stdout.replace("\n", " ")
+    blank = nbgrader(tmp_path, "validate", str(ROOT / "release" / LAB / f"{LAB}.ipynb"))
+    assert "VALIDATION FAILED ON 2 CELL(S)!" in blank.stdout.replace("\n", " ")
+
+
+@SLOW
+def test_an_assignment_that_is_none_of_ours_is_left_to_nbgrader(tmp_path):
+    shutil.copy(ROOT / "nbgrader_config.py", tmp_path)
+    nb = nbformat.v4.new_notebook(
+        metadata={"kernelspec": {"name": "python3", "language": "python", "display_name": "P"}}
+    )
+    nb.cells = [
+        code("### BEGIN SOLUTION\nx = 1\n### END SOLUTION", "x", solution=True),
+        code("assert x == 1\n### BEGIN HIDDEN TESTS\nassert x < 2\n### END HIDDEN TESTS", "x-test"),
+    ]
+    nb.cells[1].metadata.nbgrader.update(grade=True, locked=True, points=3)
+    class_demo.write_raw(tmp_path / "source" / "ps1" / "ps1.ipynb", nb)
+    assert nbgrader(tmp_path, "generate_assignment", "ps1").returncode == 0
+    for student, text in (("right", "x = 1"), ("wrong", "x = 2")):
+        nb.cells[0].source = text
+        class_demo.write_raw(tmp_path / "submitted" / student / "ps1" / "ps1.ipynb", nb)
+    done = nbgrader(tmp_path, "autograde", "ps1")
+    assert done.returncode == 0, done.stderr[-3000:]
+    from nbgrader.api import Gradebook
+
+    with Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}", "distlab") as book:
+        scores = {s: book.find_submission("ps1", s).score for s in ("right", "wrong")}
+    assert scores == {"right": 3, "wrong": 0}
+
+
+def test_the_settings_load_and_name_things_that_exist(tmp_path):
+    shutil.copy(ROOT / "nbgrader_config.py", tmp_path)
+    config = load_config(tmp_path)
+    assert isinstance(config, Config)
+    assert config.CourseDirectory.root == str(tmp_path)
+    assert (tmp_path / ".distgrade" / "exchange").is_dir()
+    from traitlets.utils.importstring import import_item
+
+    lists = (
+        config.GenerateAssignment.preprocessors,
+        config.Autograde.sanitize_preprocessors,
+        config.Autograde.autograde_preprocessors,
+    )
+    for name in (name for names in lists for name in names):
+        assert isinstance(import_item(name), type)
