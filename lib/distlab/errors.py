@@ -25,6 +25,10 @@ class RankExitedError(DistError):
     """A rank tried to end the process (`exit()`, `SystemExit`)."""
 
 
+class RankDiedError(DistError):
+    """A rank's process ended without a word: a signal, a crash, `os._exit`."""
+
+
 class UncopyableError(DistError, TypeError):
     """What a rank needs, or returned, can't be copied as it would be between processes."""
 

@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import weakref
 from collections.abc import Callable, Iterator
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -81,7 +81,17 @@ class _Pickler(cloudpickle.Pickler):
             if type(base) is np.ndarray and base.base is None and base is not obj:
                 offset = obj.__array_interface__["data"][0] - base.__array_interface__["data"][0]
                 return _view, (base, obj.shape, obj.dtype, offset, obj.strides)
+        if isinstance(obj, ModuleType) and obj.__name__ not in sys.modules:
+            # A part of an extension module (torch._C._functions, which once_differentiable uses)
+            # can't be imported by its name; by value, its types would be copied and break.
+            parent, _, name = obj.__name__.rpartition(".")
+            if getattr(sys.modules.get(parent), name, None) is obj:
+                return _part_of, (parent, name)
         return super().reducer_override(obj)
+
+
+def _part_of(parent: str, name: str) -> ModuleType:
+    return getattr(sys.modules[parent], name)
 
 
 def _view(base: np.ndarray, shape, dtype, offset: int, strides) -> np.ndarray:

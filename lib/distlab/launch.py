@@ -8,7 +8,7 @@ from typing import Any
 
 from distlab.ledger import Ledger
 
-ENGINES = ("sim",)
+ENGINES = ("sim", "gloo", "nccl")
 ORDERS = ("rank", "ring")
 MAX_RANKS = 1024
 
@@ -72,10 +72,16 @@ def run(
     __tracebackhide__ = True
     _check_arguments(fn, n, args, kwargs, engine, order, timeout)
     # torch is imported here, so that `import distlab` stays as light as numpy.
-    from distlab import look, simulator
+    from distlab import look
 
     try:
-        return simulator.run(fn, n, args, kwargs, order=order, timeout_s=timeout, echo=echo)
+        if engine == "sim":
+            from distlab import simulator
+
+            return simulator.run(fn, n, args, kwargs, order=order, timeout_s=timeout, echo=echo)
+        from distlab import processes
+
+        return processes.run(fn, n, args, kwargs, backend=engine, timeout_s=timeout, echo=echo)
     except NotImplementedError as error:
         if look.is_stub(error):
             look.show_calmly(error)
@@ -103,33 +109,50 @@ def _check_arguments(fn, n, args, kwargs, engine, order, timeout) -> None:
             )
 
 
+class LabelledLines:
+    """Keeps what each rank prints, and echoes it line by line with the rank's label."""
+
+    def __init__(self, n: int, outer: Any, echo: bool):
+        self._outer = outer
+        self._echo = echo
+        self._line = [""] * n
+        self._texts: list[list[str]] = [[] for _ in range(n)]
+
+    def add(self, rank: int, text: str) -> None:
+        """Takes a piece of text that a rank printed."""
+        self._texts[rank].append(text)
+        if self._echo:
+            *lines, self._line[rank] = (self._line[rank] + text).split("\n")
+            if lines:
+                self._outer.write("".join(f"[rank {rank}] {line}\n" for line in lines))
+
+    def close(self) -> None:
+        """Echoes what was printed without a newline at the end."""
+        for rank, line in enumerate(self._line):
+            if line:
+                self._outer.write(f"[rank {rank}] {line}\n")
+        self._line = [""] * len(self._line)
+
+    def texts(self) -> list[str]:
+        """Returns all that each rank printed."""
+        return ["".join(pieces) for pieces in self._texts]
+
+
 class RankStdout:
-    """Stands in for sys.stdout during a run: keeps and labels what ranks print."""
+    """Stands in for sys.stdout while ranks are threads of this process."""
 
     def __init__(self, outer: Any, rank_of_thread: dict[int, int], n: int, echo: bool):
         self._outer = outer
         self._rank_of_thread = rank_of_thread
-        self._echo = echo
-        self._line = [""] * n
-        self.texts: list[list[str]] = [[] for _ in range(n)]
+        self.lines = LabelledLines(n, outer, echo)
 
     def write(self, text: str) -> int:
         """Takes what a rank prints; text of other threads passes through."""
         rank = self._rank_of_thread.get(threading.get_ident())
         if rank is None:
             return self._outer.write(text)
-        self.texts[rank].append(text)
-        if self._echo:
-            *lines, self._line[rank] = (self._line[rank] + text).split("\n")
-            if lines:
-                self._outer.write("".join(f"[rank {rank}] {line}\n" for line in lines))
+        self.lines.add(rank, text)
         return len(text)
-
-    def close_lines(self) -> None:
-        """Echoes what was printed without a newline at the end."""
-        for rank, line in enumerate(self._line):
-            if line and self._echo:
-                self._outer.write(f"[rank {rank}] {line}\n")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._outer, name)
@@ -141,4 +164,4 @@ class RankStdout:
     def __exit__(self, *_: object) -> None:
         if sys.stdout is self:
             sys.stdout = self._outer
-        self.close_lines()
+        self.lines.close()

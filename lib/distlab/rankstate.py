@@ -42,7 +42,7 @@ class RandomStates:
     def __init__(self, n: int, libraries_too: bool):
         self._start = self._current = _read_torch()
         self._of = [self._start] * n
-        self._libraries = [_read_libraries()] * n if libraries_too else None
+        self._libraries = [read_libraries()] * n if libraries_too else None
         self._library_start = self._libraries[0] if libraries_too else None
 
     def leave(self, rank: int) -> None:
@@ -51,7 +51,7 @@ class RandomStates:
         if state[1] != self._current[1]:
             self._of[rank] = self._current = state
         if self._libraries is not None:
-            self._libraries[rank] = _read_libraries()
+            self._libraries[rank] = read_libraries()
 
     def enter(self, rank: int) -> None:
         """Brings back the state of a rank that starts running."""
@@ -73,7 +73,8 @@ def _read_torch() -> tuple[torch.Tensor, bytes]:
     return state, state.numpy().tobytes()  # bytes compare ten times faster than torch.equal
 
 
-def _read_libraries() -> tuple:
+def read_libraries() -> tuple:
+    """Returns the states of `random` and numpy.random."""
     return random.getstate(), np.random.get_state()
 
 

@@ -2,6 +2,7 @@
 
 import linecache
 import os
+import re
 import sys
 from collections.abc import Container, Sequence
 from types import FrameType
@@ -98,7 +99,7 @@ def _states(
         if done:
             state = ("returned", "")
         elif call is None:
-            state = ("waiting for its turn to run", "")
+            state = ("in its own code", "")
         else:
             group = call.group
             whole = len(group) == len(pending)
@@ -112,7 +113,7 @@ def _states(
         if state == "returned":
             verb = "has returned" if len(ranks) == 1 else "have returned"
         elif not where:
-            verb = f"is {state}" if len(ranks) == 1 else "are waiting for their turn to run"
+            verb = "is in its own code" if len(ranks) == 1 else "are in their own code"
         result.append(f"  {who} {verb}" + (f"\n      at {where}" if where else ""))
     return result
 
@@ -178,7 +179,7 @@ def mismatch(calls: Sequence[Call], ranks: Sequence[int]) -> CollectiveMismatchE
     pending: list[Call | None] = [None] * (max(ranks) + 1)
     for rank, call in zip(ranks, calls, strict=True):
         pending[rank] = call
-    lines = [line for line in _states(pending, [False] * len(pending)) if "its turn" not in line]
+    lines = [line for line in _states(pending, [False] * len(pending)) if "own code" not in line]
     return CollectiveMismatchError(
         "\n".join(
             [f"the ranks met in one call with different {' and '.join(names)}:"]
@@ -227,6 +228,14 @@ def outside(frame: FrameType | None) -> str:
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
     return "" if frame is None else place_of(frame)
+
+
+def place_in_stack(stack: str) -> str:
+    """Names the innermost line that is not distlab's own, from faulthandler's text."""
+    for name, line, function in re.findall(r'File "(.+)", line (\d+) in (.+)', stack):
+        if not name.startswith(_HERE):
+            return place(name, function, int(line))
+    return ""
 
 
 def timeout(

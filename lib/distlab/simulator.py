@@ -63,7 +63,7 @@ def run(
             world.restore_random_state()
     if error is not None:
         raise isolate.caller_class(error)
-    return Result(world.values, Ledger(world.entries()), ["".join(t) for t in stdout.texts])
+    return Result(world.values, Ledger(world.entries()), stdout.lines.texts())
 
 
 class World:
