@@ -489,6 +489,7 @@ def reduce_scatter_then_all_gather():
 @also_right("forward and setup_context apart, as newer torch code writes it")
 def setup_context_apart():
     import torch
+    from torch.autograd.function import once_differentiable
 
     class CopyToRanks(torch.autograd.Function):
         @staticmethod
@@ -500,6 +501,7 @@ def setup_context_apart():
             ctx.group = inputs[1]
 
         @staticmethod
+        @once_differentiable
         def backward(ctx, grad):
             return ctx.group.all_reduce(grad.contiguous()), None
 
