@@ -109,6 +109,32 @@ def test_cells_of_an_exercise_stand_in_order_and_its_texts_are_locked(lab):
             assert not is_test(cell)
 
 
+def bound(source: str) -> set[str]:
+    """The names that a cell binds at its top level, imports left out (they mean the same)."""
+    found = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif not isinstance(node, ast.Import | ast.ImportFrom):
+            stores = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+            found |= {n.id for n in stores if isinstance(n.ctx, ast.Store)}
+    return found
+
+
+@pytest.mark.parametrize("lab", LABS)
+def test_no_released_cell_overwrites_a_helper_that_an_answer_defines(lab):
+    """Else a right answer breaks in the student's own kernel, and under stock nbgrader."""
+    nb = read_notebook(COURSE.source(lab))
+    ours = {}
+    for cell in nb.cells:
+        if cell.cell_type == "code" and not is_solution(cell):
+            ours |= dict.fromkeys(bound(strip_hidden(cell.source)), cell["id"])
+    for room in (room for room in all_exercises() if room.lab == lab):
+        for answer in (*room.also_right, *room.wrong):
+            for name in bound(answer.source) & set(ours):
+                pytest.fail(f"{ours[name]} overwrites `{name}` of {room.id} {answer.name}")
+
+
 def regions(source: str) -> tuple[set[str], set[str]]:
     """The lines inside of solution and hidden regions, and those outside."""
     inside, outside, deep = set(), set(), False
