@@ -5,8 +5,11 @@ import binascii
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import CodeType
 
+from distgrade import codec
 from distgrade.codec import MAX_BYTES, CodecError, decode
 from distgrade.exercise import Exercise
 
@@ -64,27 +67,34 @@ def _payload(exercise: Exercise, seeds: Sequence[int], nonce: str) -> dict:
 
 
 def observe_here(
-    exercise: Exercise, objects: Sequence, seeds: Sequence[int] = (0,)
+    exercise: Exercise, objects: Sequence, seeds: Sequence[int] = (0,), only: int | None = None
 ) -> list[Observation]:
     """Run every case in this process and return what was observed, through the same wall.
 
-    Raises: KeyboardInterrupt if the user interrupts.
+    `only` is the index of the one case to run. Raises: KeyboardInterrupt if the user interrupts.
     """
     if len(objects) != len(exercise.names):
         raise ValueError(f"{exercise.id} is about {', '.join(exercise.names)}, in this order.")
     records, interrupted = [], []
     space = {
         "__name__": "__main__",
-        "PAYLOAD": json.dumps(_payload(exercise, seeds, "here")),
+        "PAYLOAD": json.dumps(_payload(exercise, seeds, "here") | {"only": only}),
         "SPACE": dict(zip(exercise.names, objects, strict=True)),
         "PUBLISH": lambda data: records.append(json.loads(json.dumps(data))),
         "INTERRUPTED": interrupted.append,
+        "CODEC": vars(codec),
     }
-    boot = (_HERE / "harness.py").read_text(encoding="utf-8")
-    exec(compile(boot, "<distgrade harness>", "exec"), space)
+    exec(_harness_code(), space)
     if interrupted:
         raise KeyboardInterrupt
-    return parse_records(exercise, seeds, "here", records)
+    found = parse_records(exercise, seeds, "here", records)
+    return [o for o in found if only in (None, o.case_index)]
+
+
+@cache
+def _harness_code() -> CodeType:
+    text = (_HERE / "harness.py").read_text(encoding="utf-8")
+    return compile(text, "<distgrade harness>", "exec")
 
 
 def parse_records(

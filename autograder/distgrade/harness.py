@@ -232,9 +232,11 @@ def main(payload, space, publish, interrupted):
     """Publish one record per (case, seed)."""
     own_files = {"<distgrade harness>"}
     own_files |= {f"<{payload['exercise']} {part}>" for part in ("given", "observe", "codec")}
-    codec = module_of(payload["codec"], f"<{payload['exercise']} codec>")
+    codec = globals().get("CODEC") or module_of(payload["codec"], f"<{payload['exercise']} codec>")
     stopped = interrupt = False
     for index, case_text in enumerate(payload["cases"]):
+        if payload.get("only") not in (None, index):
+            continue
         for seed in payload["seeds"]:
             record = {key: payload[key] for key in ("nonce", "exercise")}
             record |= {"case": index, "seed": seed}

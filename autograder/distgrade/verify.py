@@ -76,9 +76,9 @@ def grade(exercise: Exercise, observations: Sequence[Observation]) -> Outcome:
             if is_frozen
             else references.expected(exercise, o.case_index, o.seed)
         )
-        case = exercise.cases[o.case_index]
-        symptoms = _symptoms(exercise, case, o, expected)
+        symptoms = symptoms_of(exercise, o, expected)
         if symptoms:
+            case = exercise.cases[o.case_index]
             failures.append(_Failure(case, o, tuple(symptoms), expected))
     return _outcome(exercise, observations, failures)
 
@@ -114,7 +114,9 @@ def _zero(exercise: Exercise, status: str, message: str) -> Outcome:
     return Outcome(exercise.id, status, 0.0, float(exercise.points), message)
 
 
-def _symptoms(exercise: Exercise, case: Case, o: Observation, expected) -> list[Symptom]:
+def symptoms_of(exercise: Exercise, o: Observation, expected) -> list[Symptom]:
+    """Return what is wrong with one observation; nothing means that its case passes."""
+    case = exercise.cases[o.case_index]
     if case.expects is not None:
         kinds = () if o.error is None else (o.error.kind, *o.error.kinds)
         if case.expects.__name__ in kinds:

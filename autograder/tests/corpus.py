@@ -6,7 +6,10 @@ import re
 from functools import cache
 from pathlib import Path
 
+from distgrade import references
+from distgrade.engine import observe_here
 from distgrade.exercise import Exercise, cell_objects, read_room
+from distgrade.verify import symptoms_of
 
 ROOT = Path(__file__).parents[2]
 MARKED = re.compile(
@@ -50,6 +53,28 @@ def stub_text(exercise: Exercise) -> str:
 def objects_of(exercise: Exercise, text: str) -> tuple:
     filename = f"<{exercise.id} cell {abs(hash(text))}>"
     return cell_objects(imports_text(exercise.lab) + text, exercise.names, filename)
+
+
+@cache
+def frozen(exercise: Exercise) -> list:
+    return references.read(exercise)
+
+
+def lost_groups(exercise: Exercise, objects: tuple, enough: int = 1) -> set[str]:
+    """Return groups of cases that an answer loses, `enough` of them; looks no further than needed.
+
+    As `grade` on the frozen cases, but most wrong answers already fail in the first one.
+    """
+    lost: set[str] = set()
+    for index, case in enumerate(exercise.cases):
+        if case.group in lost:
+            continue
+        (observation,) = observe_here(exercise, objects, only=index)
+        if symptoms_of(exercise, observation, frozen(exercise)[index]):
+            lost.add(case.group)
+        if len(lost) >= enough:
+            break
+    return lost
 
 
 TOY = '''

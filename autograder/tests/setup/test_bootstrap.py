@@ -11,8 +11,9 @@ import sys
 import threading
 from types import SimpleNamespace
 
-import bootstrap
 import pytest
+
+import bootstrap
 
 STUB = """#!/bin/bash
 here="$(dirname "$0")"

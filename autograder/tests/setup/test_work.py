@@ -10,8 +10,9 @@ import time
 import urllib.request
 from pathlib import Path
 
-import bootstrap_work as work
 import pytest
+
+import bootstrap_work as work
 
 LAB = "lab03-tensor-parallel"
 NOTEBOOK = f"{LAB}/{LAB}.ipynb"
