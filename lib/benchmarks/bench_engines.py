@@ -1,4 +1,4 @@
-"""Times one all_reduce on our simulator and on torch's MultiThreadedPG, in one run.
+"""Times one all_reduce on the simulator, on torch's MultiThreadedPG and on gloo, in one run.
 
 Prints microseconds per all_reduce for all ranks together (16 float32 numbers), the ratio, and
 launch times. Run it with `make bench`. Absolute times move with the machine's load; ratios are
@@ -19,10 +19,11 @@ from torch.testing._internal.distributed import multi_threaded_pg
 from distlab import run
 
 SIZES = (2, 8, 64, 256, 1024)
+GLOO_SIZES = (2, 4, 8)
 REPEATS = 5
 
 
-def ours(n: int, calls: int) -> tuple[float, float]:
+def ours(n: int, calls: int, engine: str = "sim") -> tuple[float, float]:
     """Returns (seconds to launch, seconds for the calls)."""
 
     def loop(comm, calls):
@@ -34,7 +35,7 @@ def ours(n: int, calls: int) -> tuple[float, float]:
         return begin, time.perf_counter()
 
     start = time.perf_counter()
-    spans = run(loop, n, calls, timeout=600).values
+    spans = run(loop, n, calls, engine=engine, timeout=600).values
     return _span(start, spans)
 
 
@@ -94,7 +95,30 @@ def main() -> None:
             f"{n:,}", f"{mine:,.0f}", f"{theirs:,.0f}", f"{ratio:.2f}",
             f"{launch[0]:,.0f} / {launch[1]:,.0f}",
         )  # fmt: skip
-    Console(width=100, file=sys.stdout).print(table)
+    Console(width=100, file=sys.stdout).print(table, gloo())
+
+
+def gloo() -> Table:
+    """Times all three engines at sizes that processes can have; launching is what gloo costs."""
+    table = Table(title="the same on three engines; launch is one whole run without calls")
+    table.add_column("ranks", justify="right")
+    for name in ("simulator", "MultiThreadedPG", "gloo"):
+        table.add_column(f"{name} µs", justify="right")
+        table.add_column("launch ms", justify="right")
+    run(lambda comm: None, 2, engine="gloo")  # the first call starts the server that forks ranks
+    for n in GLOO_SIZES:
+        ways = (
+            lambda n=n: ours(n, 50),
+            lambda n=n: threaded_pg(n, 50),
+            lambda n=n: ours(n, 50, "gloo"),
+        )
+        rows = [[way() for way in ways] for _ in range(REPEATS)]
+        cells = []
+        for i in range(len(ways)):
+            cells.append(f"{statistics.median(row[i][1] for row in rows) / 50 * 1e6:,.0f}")
+            cells.append(f"{statistics.median(row[i][0] for row in rows) * 1e3:,.0f}")
+        table.add_row(str(n), *cells)
+    return table
 
 
 if __name__ == "__main__":
