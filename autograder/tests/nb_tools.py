@@ -5,7 +5,14 @@ from pathlib import Path
 
 import nbformat
 
-from distgrade.notebook import grade_id, normalised, read_notebook, solution_cells
+from distgrade.notebook import (
+    exercise_of,
+    grade_id,
+    graded_cells,
+    normalised,
+    read_notebook,
+    solution_cells,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 LAB = "lab03-tensor-parallel"
@@ -17,6 +24,12 @@ def source_lab():
 
 def released_lab():
     return read_notebook(ROOT / "release" / LAB / f"{LAB}.ipynb")
+
+
+def worth():
+    """The points of every exercise of the lab, by exercise id."""
+    tests = graded_cells(released_lab())
+    return {exercise_of(n, LAB): float(c.metadata.nbgrader.points) for n, c in tests.items()}
 
 
 def solutions():

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 from click.testing import CliRunner
-from nb_tools import LAB, ROOT, answered, released_lab, solutions
+from nb_tools import LAB, ROOT, answered, released_lab, solutions, worth
 
-from distgrade import doctor, exercise
+from distgrade import doctor, exercise, publish
 from distgrade.class_demo import write_raw
 from distgrade.cli import main
 from distgrade.course import Course, CourseError, find_course
@@ -60,14 +60,14 @@ def test_check_gives_full_marks_to_the_solved_and_none_to_the_released_notebook(
     done = run("check", path, "--json")
     assert done.exit_code == 0
     report = json.loads(done.output)
-    assert report["score"] == report["max_score"] == 8
+    assert report["score"] == report["max_score"] == sum(worth().values())
     assert {e["status"] for e in report["exercises"]} == {"passed"}
 
     done = run("check", ROOT / "release" / LAB / f"{LAB}.ipynb", "--json")
     assert done.exit_code == 1
     report = json.loads(done.output)
     assert set(report) == {"lab", "score", "max_score", "exercises"}
-    assert (report["lab"], report["score"], report["max_score"]) == (LAB, 0, 8)
+    assert (report["lab"], report["score"], report["max_score"]) == (LAB, 0, sum(worth().values()))
     for found in report["exercises"]:
         assert set(found) == {"id", "status", "points", "max_points", "message", "diagnosis"}
         assert found["status"] == "not-written"
@@ -77,12 +77,14 @@ def test_check_gives_full_marks_to_the_solved_and_none_to_the_released_notebook(
 @pytest.mark.slow
 def test_the_table_gives_the_reason_for_each_lost_point(tmp_path):
     path = tmp_path / "work.ipynb"
-    wrong = exercise.load("lab03.row_linear").wrong[0]
+    wrong_id = "lab03.row_linear"
+    wrong = exercise.load(wrong_id).wrong[0]
     write_raw(path, answered(solutions() | {"row_linear": wrong.source}))
     done = CliRunner(env={"COLUMNS": "400"}).invoke(main, ["check", str(path)])
     assert done.exit_code == 1
     assert wrong.sentence in done.output
-    assert "4 of 8 points" in done.output
+    top = sum(worth().values())
+    assert f"{top - worth()[wrong_id]:g} of {top:g} points" in done.output
 
 
 def test_unknown_names_get_the_near_match():
@@ -173,9 +175,12 @@ def test_doctor_names_the_command_that_mends_each_problem(copy):
     assert doctor.lock(Course(copy.root / "none")).mend
 
 
-def test_doctor_notices_a_stale_and_a_missing_release(copy):
-    assert doctor.release(copy).well
+def test_doctor_notices_a_stale_and_a_missing_release(copy, tmp_path_factory):
+    fresh = tmp_path_factory.mktemp("fresh")
+    publish.generate(copy, LAB, fresh)
     path = copy.release(LAB)
+    shutil.copy(fresh / LAB / path.name, path)
+    assert doctor.release(copy).well
     path.write_bytes(path.read_bytes().replace(b"Tensor parallelism", b"Parallel tensors"))
     assert doctor.release(copy).mend == "distgrade release"
     shutil.rmtree(path.parent)

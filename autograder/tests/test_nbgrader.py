@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nb_tools import LAB, ROOT, answered, code, place, released_lab, solutions
+from nb_tools import LAB, ROOT, answered, code, place, released_lab, solutions, worth
 from nbgrader.converters import Autograde
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import determine_grade
@@ -98,6 +98,16 @@ def test_more_than_the_cell_is_worth_is_what_the_cell_is_worth():
     assert determine_grade(cell) == (4.0, 4.0)
 
 
+@pytest.mark.parametrize(("status", "passes"), [("passed", True), ("failed", False)])
+def test_practice_passes_or_fails_without_points(status, passes):
+    cell = graded_cell()
+    cell.metadata.nbgrader["points"] = 0
+    cell.outputs = verdict(outcome(0.0, status, top=0.0), cell, [])
+    assert determine_grade(cell) == (0.0, 0.0)
+    assert (cell.outputs[0].output_type != "error") == passes
+    assert ("PASS" if passes else "FAIL") + " (practice)" in json.dumps(cell.outputs)
+
+
 def test_students_words_in_a_verdict_carry_no_controls():
     cell = graded_cell()
     cell.outputs = verdict(outcome(0.0, message="\x1b[31m\x00bad\ud800" + "x" * 10**6), cell, [])
@@ -121,7 +131,7 @@ def test_a_notebook_that_was_not_executed_earns_nothing():
 
 
 def test_a_fault_of_the_grader_earns_nothing_and_says_so(monkeypatch):
-    rooms = [load(F), load(ROW)]
+    rooms = [load(name) for name in worth()]
     right = {room.id: room.also_right[0] for room in rooms}
     seeds = (0, 5)
     run = Run({r.id: observe_here(r, right[r.id].objects(), seeds) for r in rooms})
@@ -268,10 +278,10 @@ def test_no_submission_stops_the_class_or_leaves_a_script_behind(tmp_path):
     assert done.returncode == 1  # of the one that can't be read, and only because of it
     assert done.stderr.count("There was an error processing assignment:") == 1
     assert points(root, "00-not-json").get(F) is None
-    assert points(root, "01-other-lab") == {F: 0, ROW: 0}
-    assert points(root, "02-skips-tests") == {F: 0, ROW: 0}
+    assert points(root, "01-other-lab") == dict.fromkeys(worth(), 0)
+    assert points(root, "02-skips-tests") == dict.fromkeys(worth(), 0)
     for edit in edits:
-        assert points(root, f"good{edit.__name__}") == {F: 4, ROW: 4}, edit.__name__
+        assert points(root, f"good{edit.__name__}") == worth(), edit.__name__
     assert nbgrader(root, "generate_feedback", LAB, "--student", "good_script").returncode == 0
     page = root / "feedback" / "good_script" / LAB / f"{LAB}.html"
     assert "<script>steal()" not in page.read_text(encoding="utf-8")
@@ -285,7 +295,7 @@ def test_no_submission_stops_the_class_or_leaves_a_script_behind(tmp_path):
     config = load_config(root)
     api = NbGraderAPI(CourseDirectory(config=config), config=config)
     assert api.autograde(LAB, "good_copied")["success"]
-    assert points(root, "good_copied") == {F: 4, ROW: 4}
+    assert points(root, "good_copied") == worth()
 
 
 @SLOW
@@ -313,7 +323,7 @@ def test_validate_passes_right_answers_and_stops_at_wrong_ones(tmp_path):
     done = nbgrader(tmp_path, "validate", wrong.name)
     assert "VALIDATION FAILED ON 1 CELL(S)!" in done.stdout.replace("\n", " ")
     blank = nbgrader(tmp_path, "validate", str(ROOT / "release" / LAB / f"{LAB}.ipynb"))
-    assert "VALIDATION FAILED ON 2 CELL(S)!" in blank.stdout.replace("\n", " ")
+    assert f"VALIDATION FAILED ON {len(worth())} CELL(S)!" in blank.stdout.replace("\n", " ")
 
 
 @SLOW

@@ -5,7 +5,7 @@ import os
 
 import psutil
 import pytest
-from nb_tools import LAB, answered, code, place, released_lab, solutions
+from nb_tools import LAB, answered, code, place, released_lab, solutions, worth
 
 from distgrade.check import check_submission
 from distgrade.course import Course, fresh_seeds
@@ -34,7 +34,7 @@ def graded(course):
         if edit is not None:
             edit(nb)
         report = check_submission(nb, released_lab(), LAB, course=course, limits=limits)
-        assert report.as_json()["max_score"] == 8
+        assert report.as_json()["max_score"] == sum(worth().values())
         return {outcome.id: outcome for outcome in report.exercises}
 
     return grade
