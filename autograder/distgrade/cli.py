@@ -82,14 +82,15 @@ def _show(report) -> None:
         table.add_row(
             outcome.id,
             _text(word, colour),
-            f"{outcome.points:g}/{outcome.max_points:g}",
+            f"{outcome.points:g}/{outcome.max_points:g}" if outcome.max_points else "–",
             _text("\n".join(dict.fromkeys(line for line in lines if line))),
         )
     console.print(table)
     for note in report.notes:
         where = f"{note.grade_id}: " if note.grade_id else ""
         console.print(_text(f"note: {where}{note.text}", "dim"))
-    console.print(_text(f"{report.score:g} of {report.max_score:g} points"))
+    marks = f"{report.score:g} of {report.max_score:g} points"
+    console.print(_text(marks if report.max_score else "practice: no points"))
 
 
 def _text(text: str, style: str = ""):

@@ -260,7 +260,8 @@ def _check(exercise: Exercise) -> None:
         "it has cases": bool(exercise.cases),
         "every group of cases has points, and every points row has cases": groups
         == set(exercise.credit),
-        "points are positive": all(p > 0 for p in exercise.credit.values()),
+        "points are positive, or all 0 (practice)": all(p > 0 for p in exercise.credit.values())
+        or set(exercise.credit.values()) == {0},
         "no group consists of n = 1 alone": not worthless,
         "case names differ": len({c.name for c in exercise.cases}) == len(exercise.cases),
         "it declares a tolerance": isinstance(exercise.tolerance, Exact | Close),

@@ -184,7 +184,8 @@ def _outcome(exercise: Exercise, observations: Sequence[Observation], failures) 
     points = float(sum(p for group, p in exercise.credit.items() if group not in lost))
     most = float(exercise.points)
     if not failures:
-        return Outcome(exercise.id, "passed", points, most, f"{points:g} of {most:g} points.")
+        message = f"{points:g} of {most:g} points." if most else "passed (practice, no points)."
+        return Outcome(exercise.id, "passed", points, most, message)
     first = failures[0]
     message = "\n".join((_asked(exercise, first), _line(_seen(first))))
     diagnosis = diagnose.known_wrong(exercise, observations) or _diagnosis(exercise, failures)

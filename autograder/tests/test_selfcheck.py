@@ -30,6 +30,15 @@ def test_success_is_one_quiet_line_with_what_was_measured(capfd):
     assert err == ""
 
 
+def test_practice_passes_without_points(capfd):
+    practice = load("lab00.mean_of_all")
+    assert check(practice.id, answer(practice, "sum_and_count_apart")) is None
+    assert "passed (practice, no points)." in capfd.readouterr().out
+    assert distgrade.grade(practice.id, *answer(practice, "sum_and_count_apart")) == 0.0
+    with pytest.raises(CheckFailed, match="mean of means"):
+        distgrade.grade(practice.id, *answer(practice, "mean_of_means"))
+
+
 @pytest.mark.parametrize(
     ("exercise", "name"), [(ROW, "bias_before_the_reduce"), (PAIR, "gathers_and_sums")]
 )

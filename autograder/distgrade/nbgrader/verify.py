@@ -61,14 +61,16 @@ def verdict(
     The reason stands there once: in the error when the cell earns nothing, else as text.
     """
     cell_points = float(nbgrader_of(cell).get("points") or 0)
-    if outcome is None or outcome.max_points <= 0:
+    if outcome is None or outcome.max_points <= 0 < cell_points:
         return [_error(reason)]
-    earned = min(max(outcome.points / outcome.max_points, 0.0), 1.0) * cell_points
+    share = outcome.points / outcome.max_points if cell_points else 0.0
+    earned = min(max(share, 0.0), 1.0) * cell_points
     lines = [headline(outcome, earned, cell_points)]
     lines += [plain(text, 3000) for text in (outcome.message, outcome.diagnosis) if text]
     lines += [f"Note: {plain(text, 500)}" for text in notes]
     text = "\n".join(dict.fromkeys(lines))  # a diagnosis that repeats the message is told once
-    if not earned > 0:
+    practised = not cell_points and outcome.status == "passed"
+    if not (earned > 0 or practised):
         return [_error(text)]
     outputs = [nbformat.v4.new_output("stream", name="stdout", text=text + "\n")]
     if earned < cell_points:
@@ -82,7 +84,7 @@ def headline(outcome: Outcome, earned: float, cell_points: float) -> str:
     word = {"passed": "PASS", "partial": "PARTLY", "not-written": "NOT WRITTEN"}.get(
         outcome.status, "FAIL"
     )
-    return f"{word} {earned:g} of {cell_points:g} points"
+    return f"{word} {earned:g} of {cell_points:g} points" if cell_points else f"{word} (practice)"
 
 
 def _error(text: str) -> NotebookNode:
