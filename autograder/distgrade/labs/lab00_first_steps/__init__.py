@@ -1,0 +1,1 @@
+"""Rooms of lab00-first-steps."""
