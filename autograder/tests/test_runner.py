@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 
 import psutil
 import pytest
@@ -150,7 +151,7 @@ while True:
 @SLOW
 def test_a_notebook_that_takes_too_long_as_a_whole_ends(graded):
     outcomes = graded(
-        before={"f_and_g": "while True: pass"}, limits=Limits(cell_s=60.0, notebook_s=8.0)
+        before={"setup": "while True: pass"}, limits=Limits(cell_s=60.0, notebook_s=8.0)
     )
     assert {o.status for o in outcomes.values()} == {"timeout"}
 
@@ -227,6 +228,22 @@ def test_it_runs_inside_a_servers_event_loop(graded):
         return graded()
 
     assert {o.status for o in asyncio.run(serve()).values()} == {"passed"}
+
+
+@SLOW
+def test_a_limit_waits_for_a_busy_machine_and_not_for_a_busy_cell(monkeypatch):
+    with Kernel() as kernel:
+        computed = iter(range(0, 10**6, 100))
+        monkeypatch.setattr(kernel, "_cpu_s", lambda: float(next(computed)))
+        end = kernel.execute("while True: pass", lambda *_: None, timeout_s=1.0)
+        assert end.state == "timeout"
+        monkeypatch.setattr(kernel, "_cpu_s", lambda: 0.0)  # as if others had the processor
+        start = time.monotonic()
+        end = kernel.execute("import time; time.sleep(1.5)", lambda *_: None, timeout_s=1.0)
+        assert end.state == "ok"
+        end = kernel.execute("while True: pass", lambda *_: None, timeout_s=1.0)
+        assert end.state == "timeout"
+        assert time.monotonic() - start >= 4.0
 
 
 @SLOW
