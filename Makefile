@@ -18,7 +18,7 @@ START = PATH='$(OUTSIDE)'; for python in python3.11 python3 python /usr/bin/pyth
 	echo "Python 3.11 was not found; install it (Debian/Ubuntu: sudo apt install python3.11-venv," \
 	"macOS: brew install python@3.11) and start again." >&2; exit 1
 
-PYTEST = python -m pytest -n 2 --dist worksteal
+PYTEST = python -m pytest -n 2 --dist loadgroup
 
 .PHONY: help setup lab reset test check lint release refs canon class-demo bench clean
 
