@@ -1,7 +1,11 @@
 """Looking at one's own answer before it is finished: a calm line where a traceback would stand."""
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_HERE = os.path.dirname(__file__) + os.sep
 
 
 def is_stub(error: BaseException) -> bool:
@@ -14,9 +18,29 @@ def show_calmly(error: NotImplementedError) -> None:
     last = error.__traceback__
     while last.tb_next is not None:
         last = last.tb_next
-    name, line = last.tb_frame.f_code.co_qualname, last.tb_lineno
-    text = f"{name} is not written yet (line {line} of its cell)."
+    code = last.tb_frame.f_code
+    text = f"{code.co_qualname} is not written yet (line {last.tb_lineno} of its cell)."
+    if code.co_filename.startswith(_HERE):  # from a process of its own: its frames stayed there
+        text = str(error)
     error._render_traceback_ = lambda: [f"NotImplementedError: {text}"]
+
+
+def end_at_the_callers_line(error: BaseException) -> None:
+    """Makes a notebook's traceback end where the caller's code does, not inside distlab."""
+
+    def render() -> list[str]:
+        last, frame = None, error.__traceback__
+        while frame is not None:
+            if not frame.tb_frame.f_code.co_filename.startswith(_HERE):
+                last = frame
+            frame = frame.tb_next
+        if last is not None:
+            last.tb_next = None
+        shell = sys.modules["IPython"].get_ipython()
+        return shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
+
+    if not hasattr(error, "_render_traceback_"):
+        error._render_traceback_ = render
 
 
 @contextmanager

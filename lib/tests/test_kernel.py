@@ -68,6 +68,7 @@ def test_errors_name_cells_and_lines(kernel):
     assert "DeadlockError" in text
     assert "ranks 0, 2 wait in all_reduce #1 (sum, float32[2])" in text
     assert "at cell In[2], line 4 in forgets: comm.all_reduce(X)" in text
+    assert "/distlab/" not in text
 
     _, text = execute(client, RAISES)
     assert "IndexError" in text
@@ -78,6 +79,38 @@ def test_errors_name_cells_and_lines(kernel):
     out, text = execute(client, PRINTS)
     assert text == ""
     assert sorted(out.splitlines()) == ["[rank 0] I am 0", "[rank 1] I am 1"]
+
+
+def test_real_processes_behave_the_same_in_a_notebook(kernel):
+    manager, client = kernel
+    execute(client, SETUP)
+
+    _, text = execute(client, DEADLOCK.replace("forgets, 3", "forgets, 3, engine='gloo'"))
+    assert "DeadlockError" in text
+    assert "line 4 in forgets: comm.all_reduce(X)" in text
+    assert "at cell In[" in text
+
+    _, text = execute(client, RAISES.replace("broken, 2", "broken, 2, engine='gloo'"))
+    assert "IndexError" in text
+    assert "return [][comm.rank]" in text
+    assert "raised on rank" in text
+    assert "/distlab/" not in text  # neither in the caller's traceback nor in the rank's
+
+    out, text = execute(client, PRINTS.replace("speaks, 2", "speaks, 2, engine='gloo'"))
+    assert text == ""
+    assert sorted(out.splitlines()) == ["[rank 0] I am 0", "[rank 1] I am 1"]
+
+    fired = []
+
+    def interrupt_once():
+        if not fired:
+            fired.append(time.sleep(2.0) or manager.interrupt_kernel())
+
+    spins = SPINS.replace("timeout=60", "timeout=60, engine='gloo'")
+    _, text = execute(client, spins, interrupt_once)
+    assert "KeyboardInterrupt" in text
+    out, text = execute(client, WORKS.replace(", 2)", ", 2, engine='gloo')"))
+    assert (out, text) == ("[2.0, 2.0]\n", "")
 
 
 def test_an_interrupt_stops_the_ranks_and_leaves_the_kernel_usable(kernel):
