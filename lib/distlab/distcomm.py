@@ -13,6 +13,7 @@ from torch import Tensor
 
 from distlab.board import MOVING, RUNNING, WAITING, Board, Half, Notice, answers, meets
 from distlab.checkedcomm import CheckedComm, check_sizes, groups_of
+from distlab.ledger import Entry, ring_bytes
 from distlab.reports import Call
 
 _OPS = {
@@ -35,6 +36,13 @@ class Desk:
         self.notice = Notice()
         # (op, ranks) -> [calls, payload bytes, direct bytes]
         self.books: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+
+    def entries(self) -> list[Entry]:
+        """Returns what this rank communicated."""
+        return [
+            Entry(self.rank, op, ranks, calls, size, ring_bytes(op, len(ranks), size, direct))
+            for (op, ranks), (calls, size, direct) in self.books.items()
+        ]
 
     def show(self, state: str) -> None:
         """Shows this rank's notice with a new state."""

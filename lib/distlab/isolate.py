@@ -247,7 +247,7 @@ def _load_copy(payload: bytes, slots: list) -> Any:
             copies[index] = _copy_slot(slots[index])
         return copies[index]
 
-    with _fresh_classes():
+    with fresh_classes():
         return _Unpickler(payload, slot).load()
 
 
@@ -278,7 +278,7 @@ def _is_ours(module: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _fresh_classes() -> Iterator[None]:
+def fresh_classes() -> Iterator[None]:
     """Hides cloudpickle's memory of dynamic classes, so that loading makes new ones."""
     kept = _cp._DYNAMIC_CLASS_TRACKER_BY_ID
     _cp._DYNAMIC_CLASS_TRACKER_BY_ID = weakref.WeakValueDictionary()

@@ -57,6 +57,9 @@ def run(
     a rank changes, no other rank and not the caller sees. An argument wrapped in `per_rank([...])`
     is handed out one element per rank. Keyword arguments not listed here go to `fn`.
 
+    `engine` is "sim" (ranks simulated in this process), or "gloo" or "nccl" (a process per rank, on
+    CPUs or GPUs; in a file started by torchrun, the processes that are there).
+
     `order` is the order in which reductions add: "rank" (0, 1, 2, ...) or "ring" (as gloo does).
     `echo` prints what ranks print, labelled, while they run. A run that takes longer than `timeout`
     seconds is stopped, even in an endless loop (but not in one inside a C call).
@@ -79,12 +82,14 @@ def run(
             from distlab import simulator
 
             return simulator.run(fn, n, args, kwargs, order=order, timeout_s=timeout, echo=echo)
-        from distlab import processes
+        from distlab import joined, processes
 
-        return processes.run(fn, n, args, kwargs, backend=engine, timeout_s=timeout, echo=echo)
-    except NotImplementedError as error:
+        real = joined if joined.is_started() else processes
+        return real.run(fn, n, args, kwargs, backend=engine, timeout_s=timeout, echo=echo)
+    except BaseException as error:
         if look.is_stub(error):
             look.show_calmly(error)
+        look.end_at_the_callers_line(error)
         raise
 
 

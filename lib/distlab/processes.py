@@ -27,7 +27,7 @@ from distlab.diagnosis import Watcher
 from distlab.errors import DistError, RankDiedError, RankExitedError
 from distlab.job import Job
 from distlab.launch import LabelledLines, Result
-from distlab.ledger import Entry, Ledger, ring_bytes
+from distlab.ledger import Entry, Ledger
 
 MAX_PROCESSES = 64
 _LOOK_S = 0.02  # how often the board is looked at while nobody reports
@@ -53,13 +53,14 @@ def run(
         team = _Team(n, folder, echo)
         try:
             team.start(job, backend, timeout_s)
-            team.watch(timeout_s)
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                error.add_note(reports.others(*team.watcher.pending(), ()))
-            raise isolate.caller_class(error) from error.__cause__
+            failure = team.watch(timeout_s)
+        except KeyboardInterrupt as error:
+            error.add_note(reports.others(*team.watcher.pending(), ()))
+            raise
         finally:
             team.end()
+        if failure is not None:
+            raise isolate.caller_class(failure)
         return team.result()
 
 
@@ -99,7 +100,6 @@ class _Team:
         self._mail: list[Connection] = []
         self._reports: dict[int, tuple] = {}
         self._dead: dict[int, int] = {}  # rank -> exit code, of those that died without a report
-        self.failure: BaseException | None = None
         Board.create(folder / "board", n)
         self._board = Board(folder / "board", n)
         self.watcher = Watcher(self._board)
@@ -139,20 +139,20 @@ class _Team:
 
     # -- watch ------------------------------------------------------------------------------------
 
-    def watch(self, timeout_s: float) -> None:
-        """Waits until all ranks have reported; raises what went wrong."""
-        __tracebackhide__ = True
+    def watch(self, timeout_s: float) -> BaseException | None:
+        """Waits until all ranks have reported; returns what went wrong, if anything did."""
         deadline = time.monotonic() + timeout_s
         while len(self._reports) < self._n:
             failed = self._collect(_LOOK_S)
             if failed:
                 self._grace()
-                raise self._root_cause()
+                return self._root_cause()
             if time.monotonic() > deadline:
-                raise self._timeout(timeout_s)
+                return self._timeout(timeout_s)
             stuck = self.watcher.look()
             if stuck is not None:
-                raise stuck
+                return stuck
+        return None
 
     def _collect(self, timeout_s: float) -> bool:
         """Reads what ranks say; returns whether one of them has failed."""
@@ -249,14 +249,11 @@ class _Team:
     def result(self) -> Result:
         """Returns what the ranks returned."""
         values: list[Any] = []
-        entries = []
+        entries: list[Entry] = []
         for rank in range(self._n):
-            _, sealed, rows = self._reports[rank]
+            _, sealed, booked = self._reports[rank]
             values.append(isolate.unpack(sealed))
-            entries += [
-                Entry(rank, op, ranks, calls, size, ring_bytes(op, len(ranks), size, direct))
-                for op, ranks, calls, size, direct in rows
-            ]
+            entries += booked
         return Result(values, Ledger(entries), self._out.texts())
 
 

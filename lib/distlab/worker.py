@@ -111,9 +111,8 @@ def _outcome(rank: int, orders: Orders, own: bytes) -> tuple:
         return EXITED, str(reports.exited(rank, error))
     except BaseException as error:
         return RAISED, *_packed_error(error)
-    rows = [(op, ranks, *row) for (op, ranks), row in desk.books.items()]
     desk.show(RETURNED)
-    return VALUE, sealed, rows
+    return VALUE, sealed, desk.entries()
 
 
 def _join(rank: int, orders: Orders, desk: Desk) -> DistComm:
