@@ -28,6 +28,8 @@ def zeros(tree):
         return {k: zeros(v) for k, v in tree.items()}
     if isinstance(tree, list | tuple):
         return [zeros(v) for v in tree]
+    if tree is None:  # an error was observed here, as it should be
+        return None
     return torch.zeros_like(tree) if isinstance(tree, torch.Tensor) else type(tree)(0)
 
 
