@@ -211,16 +211,19 @@ def _compare_arrays(leaf: Pair, rtol: float, n: int | None) -> Symptom | None:
     if not differs.any():
         return None
     count, total = int(differs.sum()), differs.numel()
-    some = "every value differs" if count == total else f"{count} of {total} values differ"
-    some = "the value differs" if total == 1 else f"{some}, the first at {first_index(differs)}"
     scale = ratio_of(got, expected)
     if scale is not None:
         return Symptom("values", what, f"every value is {scale:.6g} times the right one")
     largest = expected.abs().max().item()
     far = (got - expected).abs().max().item()
-    seen = some
-    if largest and math.isfinite(far):
-        seen += f"; the largest difference is {far / largest:.3g} of the largest right value"
+    share = f"{far / largest:.3g} of the" if largest and math.isfinite(far) else ""
+    if total == 1:
+        seen = f"off by {share} right value" if share else "not the right value"
+        return Symptom("values", what, seen)
+    some = "every value differs" if count == total else f"{count} of {total} values differ"
+    seen = f"{some}, the first at {first_index(differs)}"
+    if share:
+        seen += f"; the largest difference is {share} largest right value"
     return Symptom("values", what, seen)
 
 

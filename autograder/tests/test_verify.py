@@ -108,6 +108,13 @@ def test_a_tolerance_is_relative_to_the_largest_expected_value():
     assert first(torch.tensor([2**62 + 1]), torch.tensor([2**62]), rtol=1e-3).kind == "values"
 
 
+def test_one_number_is_told_as_one():
+    (symptom,) = compare(torch.tensor(5.0), torch.tensor(4.0), rtol=0.0)
+    assert symptom.seen == "off by 0.25 of the right value"
+    (symptom,) = compare(torch.tensor([5.0]), torch.tensor([0.0]), rtol=0.0)
+    assert symptom.seen == "not the right value"
+
+
 def test_infinities_and_empty_tensors_compare():
     inf = torch.tensor([float("-inf"), 1.0], dtype=torch.float64)
     assert first(inf, inf.clone(), rtol=1e-12) is None

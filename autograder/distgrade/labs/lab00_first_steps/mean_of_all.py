@@ -119,6 +119,14 @@ def sum_of_all():
     return mean_of_all
 
 
+@wrong("The sum is divided by 4, the count of the visible case: count the numbers that are there.")
+def divided_by_four():
+    def mean_of_all(comm, x):
+        return comm.all_reduce(x.sum()) / 4
+
+    return mean_of_all
+
+
 @wrong("The count is this rank's times the number of ranks, as if all ranks held equally many.")
 def counts_taken_as_equal():
     def mean_of_all(comm, x):
