@@ -187,6 +187,8 @@ def marks(root: Path, lab: str, student: str) -> dict[str, Mark]:
             return {}
         for notebook in submission.notebooks:
             for grade in notebook.grades:
+                if grade.cell.cell_type == "markdown":
+                    continue  # a written answer: graded by hand
                 found[exercise_of(grade.name, lab)] = Mark(
                     grade.auto_score, grade.max_score, reasons.get(grade.name, "")
                 )

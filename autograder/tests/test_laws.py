@@ -75,13 +75,32 @@ def test_notebooks_name_distgrade_only_inside_a_hidden_region(lab):
         assert "distgrade" not in strip_hidden(cell.source), grade_id(cell) or cell["id"]
 
 
+def solved_by_code(nb) -> dict:
+    """The solution cells that a test cell grades, by grade id: not those graded by hand."""
+    cells = solution_cells(nb)
+    return {name: cell for name, cell in cells.items() if not nbgrader_of(cell)["grade"]}
+
+
+@pytest.mark.parametrize("lab", LABS)
+def test_every_written_answer_has_points_and_a_rubric(lab):
+    nb = read_notebook(COURSE.source(lab))
+    for name in set(solution_cells(nb)) - set(solved_by_code(nb)):
+        cell = solution_cells(nb)[name]
+        assert cell.cell_type == "markdown"
+        assert "### BEGIN SOLUTION" in cell.source
+        rubrics = (ROOT / "course" / "instructors" / "rubrics.md").read_text(encoding="utf-8")
+        section = rubrics.partition(f"## `{lab}` · `{name}`")[2].partition("\n## ")[0]
+        rows = re.findall(r"^\| (\d+) \|", section, re.MULTILINE)
+        assert sum(map(int, rows)) == nbgrader_of(cell)["points"], "the rubric's points"
+
+
 @pytest.mark.parametrize("lab", LABS)
 def test_every_test_cell_has_its_room_its_points_and_the_one_hidden_statement(lab):
     nb = read_notebook(COURSE.source(lab))
     rooms = {room.id: room for room in all_exercises() if room.lab == lab}
     tests = graded_cells(nb)
     assert {exercise_of(name, lab) for name in tests} == set(rooms)
-    assert {name.removesuffix("-test") for name in tests} == set(solution_cells(nb))
+    assert {name.removesuffix("-test") for name in tests} == set(solved_by_code(nb))
     for name, cell in tests.items():
         room = rooms[exercise_of(name, lab)]
         assert nbgrader_of(cell)["points"] == room.points
@@ -101,7 +120,9 @@ def test_cells_of_an_exercise_stand_in_order_and_its_texts_are_locked(lab):
     nb = read_notebook(COURSE.source(lab))
     at = {grade_id(c): i for i, c in enumerate(nb.cells) if grade_id(c)}
     for name in solution_cells(nb):
-        assert at[f"{name}-text"] < at[name] < at[f"{name}-test"]
+        assert at[f"{name}-text"] < at[name]
+        if name in solved_by_code(nb):
+            assert at[name] < at[f"{name}-test"]
         assert nbgrader_of(nb.cells[at[f"{name}-text"]])["locked"]
     for cell in nb.cells:
         if is_skipped(cell):

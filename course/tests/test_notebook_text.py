@@ -20,6 +20,11 @@ def source(cell):
     return "".join(cell["source"])
 
 
+def is_answer(cell):
+    """A cell that students write."""
+    return cell["metadata"].get("nbgrader", {}).get("solution", False)
+
+
 def test_there_are_notebooks():
     assert NOTEBOOKS
 
@@ -32,7 +37,7 @@ def notebook(request):
 def test_texts_between_code_cells_are_short(notebook):
     words, where = 0, ""
     for cell in notebook:
-        if cell["cell_type"] == "code":
+        if cell["cell_type"] == "code" or is_answer(cell):
             words = 0
             continue
         words, where = words + len(source(cell).split()), cell["id"]
@@ -56,6 +61,12 @@ def test_every_exercise_has_its_rhythm(notebook):
     graded = [cell for cell in notebook if cell["metadata"].get("nbgrader", {}).get("grade")]
     assert graded
     for test in graded:
+        if is_answer(test):  # a written answer, graded by hand: its text stands right before it
+            text = source(notebook[ids.index(test["id"]) - 1])
+            points = test["metadata"]["nbgrader"]["points"]
+            assert f"**{points} points, about " in text, f"{test['id']}: points and minutes"
+            assert "graded by hand" in text, test["id"]
+            continue
         name = test["id"].removesuffix("-test")
         order = [ids.index(f"{name}{part}") for part in ("-text", "", "-look", "-test")]
         assert order == sorted(order), name

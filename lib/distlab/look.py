@@ -1,4 +1,4 @@
-"""Looking at one's own answer before it is finished: a calm line where a traceback would stand."""
+"""A calm line in place of a traceback: an answer not written yet, a machine without processes."""
 
 import os
 import sys
@@ -58,3 +58,23 @@ def when_written() -> Iterator[None]:
         if not is_stub(error):
             raise
         print("Nothing to look at yet: write your answer above, then run this cell again.")
+
+
+def processes_start() -> bool:
+    """Returns whether ranks can be real processes here (gloo); says so in one line if they can't.
+
+    Example: `if processes_start(): run(fn, 2, engine="gloo")`.
+    """
+    from distlab.launch import run
+
+    try:
+        run(_nothing, 2, engine="gloo", echo=False, timeout=60)
+    except Exception as error:  # whatever stops them: a sandbox, a platform, a missing library
+        reason = " ".join(str(error).split("\n", 1)[0].split()) or type(error).__name__
+        print(f"Real processes can't be started here, so this part is left out: {reason}")
+        return False
+    return True
+
+
+def _nothing(comm: object) -> None:
+    """What a rank does that only has to start."""

@@ -3,7 +3,7 @@
 import pytest
 
 from distlab import run
-from distlab.look import is_stub, when_written
+from distlab.look import is_stub, processes_start, when_written
 
 
 def test_an_unwritten_answer_is_one_calm_line(capsys):
@@ -37,3 +37,21 @@ def test_an_error_of_torch_keeps_its_face():
     with pytest.raises(NotImplementedError) as caught:
         run(half, 2)
     assert not is_stub(caught.value)
+
+
+def test_without_processes_one_line_says_why(capsys, monkeypatch):
+    def refused(*_, **__):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("distlab.processes.run", refused)
+    assert processes_start() is False
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    assert "left out: [Errno 1] Operation not permitted" in out
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+def test_where_processes_start_nothing_is_said(capsys):
+    assert processes_start() is True
+    assert capsys.readouterr().out == ""
