@@ -1,61 +1,34 @@
-"""Pictures of who holds what and what it costs: shard maps, values by rank, scaling lines.
+"""Pictures of who holds what and what it costs: the place to import them from.
 
-One colour per role through the whole course (Okabe and Ito's palette, made for readers with any
-colour vision). Matplotlib is imported only when something is drawn. Every function returns a
-`Picture`, which a notebook shows with an alternative text.
+Shard maps and values by rank stand here; what has axes (scaling lines, memory stacks, rooflines)
+comes from `distlab.charts`. One colour per role through the whole course. Matplotlib is imported
+only when something is drawn. Every function returns a `Picture`, which a notebook shows with an
+alternative text.
 """
 
-import base64
-import html
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-COLOURS = {
-    "weights": "#0072B2",
-    "gradients": "#E69F00",
-    "optimiser states": "#CC79A7",
-    "activations": "#009E73",
-    "communication": "#D55E00",
-}
-INK = "#222222"
-MUTED = "#5A5A5A"
-WIDTH_IN = 7.2  # 720 px wide in a notebook at 100 px per inch; shrinks with a narrower page
+from distlab import canvas
+from distlab.canvas import COLOURS, INK, MUTED, WIDTH_IN, Picture
+from distlab.charts import memory_stack, roofline, scaling_line
+
+__all__ = [
+    "COLOURS",
+    "INK",
+    "MUTED",
+    "WIDTH_IN",
+    "Matrix",
+    "Picture",
+    "memory_stack",
+    "rank_values",
+    "roofline",
+    "scaling_line",
+    "shard_map",
+]
+
 COMMUNICATION = {"f": "→ as it is\n← sum", "g": "→ sum\n← as it is"}  # forward, backward
-LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-
-
-@dataclass(frozen=True, eq=False)
-class Picture:
-    """A figure with the sentence that stands in for it where it can't be seen."""
-
-    figure: Any
-    alt: str
-
-    def png(self, dpi: int = 200) -> bytes:
-        """Returns the picture as PNG."""
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=dpi)
-        return buffer.getvalue()
-
-    def save(self, path: str | Path) -> None:
-        """Writes the picture to a file; the ending (.png, .svg) chooses the format."""
-        import matplotlib
-
-        svg = Path(path).suffix == ".svg"
-        with matplotlib.rc_context({"svg.hashsalt": "distlab"}):  # the same file every time
-            self.figure.savefig(path, dpi=200, metadata={"Date": None} if svg else None)
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        width_px = round(self.figure.get_figwidth() * 100)
-        data = base64.b64encode(self.png()).decode()
-        image = (
-            f'<img alt="{html.escape(self.alt)}" src="data:image/png;base64,{data}" '
-            f'width="{width_px}" style="max-width: 100%; height: auto">'
-        )
-        return {"text/html": image, "text/plain": self.alt}
 
 
 @dataclass(frozen=True)
@@ -97,12 +70,12 @@ def shard_map(*parts: Matrix | str, ranks: int, title: str = "") -> Picture:
     tallest = max(height for _, height in sizes)
     scale = min((WIDTH_IN - 0.6) / total, 0.30)  # inches per unit; room for labels at both ends
     head_in, foot_in = (0.78 if title else 0.42), 0.50
-    figure = _figure(tallest * scale + head_in + foot_in)
-    axes = _canvas(figure)
+    figure = canvas.figure(tallest * scale + head_in + foot_in)
+    axes = canvas.page(figure)
     half = (WIDTH_IN / scale - total) / 2
     axes.set_xlim(-half, total + half)
     axes.set_ylim(-tallest / 2 - foot_in / scale, tallest / 2 + head_in / scale)
-    _title(axes, title)
+    canvas.title(axes, title)
 
     left, words = 0.0, []
     for part, (width, height) in zip(parts, sizes, strict=True):
@@ -110,10 +83,11 @@ def shard_map(*parts: Matrix | str, ranks: int, title: str = "") -> Picture:
         if isinstance(part, Matrix):
             share = part.share(ranks)
             _draw_matrix(axes, part, left, height, ranks, scale)
-            _text(axes, middle, height / 2 + 0.20 / scale, f"{part.name}  {_shape(part)}", 11)
+            name = f"{part.name}  {_shape(part)}"
+            canvas.text(axes, middle, height / 2 + 0.20 / scale, name, 11)
             if width * scale < 1.5:
                 share = share.replace(" on ", "\non ")
-            _text(axes, middle, -height / 2 - 0.08 / scale, share, 9, MUTED, va="top")
+            canvas.text(axes, middle, -height / 2 - 0.08 / scale, share, 9, MUTED, va="top")
             words.append(f"{part.name} {_shape(part)} ({part.share(ranks)})")
         else:
             _draw_sign(axes, part, middle, scale)
@@ -139,86 +113,22 @@ def rank_values(
         for name, column in zip(roles, by_column, strict=True)
     }
     row_in, head_in = 0.40, (0.75 if title else 0.40)
-    figure = _figure(head_in + ranks * row_in + 0.38)
-    axes = _canvas(figure)
+    figure = canvas.figure(head_in + ranks * row_in + 0.38)
+    axes = canvas.page(figure)
     axes.set_xlim(-0.62, len(texts) + 0.04)
     axes.set_ylim(ranks + 0.38 / row_in, -head_in / row_in)
-    _title(axes, title)
+    canvas.title(axes, title)
     for rank in range(ranks):
-        _text(axes, -0.08, rank + 0.5, f"rank {rank}", 10, MUTED, ha="right")
+        canvas.text(axes, -0.08, rank + 0.5, f"rank {rank}", 10, MUTED, ha="right")
     for i, (name, cells) in enumerate(texts.items()):
-        _text(axes, i + 0.5, -0.32, name, 10.5)
+        canvas.text(axes, i + 0.5, -0.32, name, 10.5)
         for rank, cell in enumerate(cells):
-            _block(axes, i + 0.03, rank + 0.05, 0.94, 0.90, COLOURS[roles[name]])
-            _text(axes, i + 0.5, rank + 0.5, cell, 10.5)
+            canvas.block(axes, i + 0.03, rank + 0.05, 0.94, 0.90, COLOURS[roles[name]])
+            canvas.text(axes, i + 0.5, rank + 0.5, cell, 10.5)
         note = "same on every rank" if len(set(cells)) == 1 else "differs by rank"
-        _text(axes, i + 0.5, ranks + 0.42, note, 8.5, MUTED)
+        canvas.text(axes, i + 0.5, ranks + 0.42, note, 8.5, MUTED)
     words = "; ".join(f"{name}: {', '.join(cells)}" for name, cells in texts.items())
     return Picture(figure, f"{title or 'Values by rank'}, {ranks} ranks. {words}.")
-
-
-def scaling_line(
-    x: Sequence[float],
-    lines: Mapping[str, Sequence[float]],
-    *,
-    xlabel: str,
-    ylabel: str,
-    ideal: tuple[str, Sequence[float]] | None = None,
-    title: str = "",
-) -> Picture:
-    """Draws one line per name over x, the ideal (or the limit) dashed, each labelled at its end.
-
-    Example: `scaling_line([1, 2, 4], {"measured": [0, 1, 1.5]}, xlabel="ranks t", ylabel="...")`.
-    """
-    figure = _figure(3.4)
-    axes = figure.add_axes((0.10, 0.16, 0.70, 0.70))
-    tops = [max(ys) for ys in lines.values()]
-    if ideal is not None:
-        label, ys = ideal
-        tops.append(max(ys))
-        axes.plot(x, ys, "--", color=MUTED, linewidth=1.5)
-        start = (x[0], ys[0])
-        axes.annotate(label, start, (2, 5), textcoords="offset points", fontsize=9.5, color=MUTED)
-    for (name, ys), colour in zip(lines.items(), LINE_COLOURS, strict=False):
-        axes.plot(x, ys, "o-", color=colour, linewidth=2, markersize=5)
-        end, beside = (x[-1], ys[-1]), {"textcoords": "offset points", "va": "center"}
-        axes.annotate(name, end, (8, 0), fontsize=10.5, color=colour, **beside)
-    axes.set_ylim(0, max(tops) * 1.15)
-    axes.set_xticks(x)
-    axes.set_xlabel(xlabel, fontsize=10.5)
-    axes.set_ylabel(ylabel, fontsize=10.5)
-    axes.set_title(title, fontsize=12, weight="bold", color=INK, loc="left")
-    axes.grid(axis="y", color="#E4E4E4")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    words = [f"{name} goes from {ys[0]:.3g} to {ys[-1]:.3g}" for name, ys in lines.items()]
-    if ideal is not None:
-        words.append(f"a dashed line, {ideal[0]}, ends at {ideal[1][-1]:.3g}")
-    alt = f"{title or ylabel}. {ylabel} against {xlabel}, {x[0]} to {x[-1]}: {'; '.join(words)}."
-    return Picture(figure, alt)
-
-
-def _figure(height_in: float) -> Any:
-    from matplotlib.figure import Figure  # no pyplot: nothing is shown twice, no global state
-
-    return Figure(figsize=(WIDTH_IN, height_in), facecolor="white")
-
-
-def _canvas(figure: Any) -> Any:
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
-    return axes
-
-
-def _title(axes: Any, title: str) -> None:
-    y = 1 - 0.22 / axes.figure.get_figheight()
-    _text(axes, 0.5, y, title, 12, weight="bold", transform=axes.transAxes)
-
-
-def _text(
-    axes: Any, x: float, y: float, text: str, size: float, colour: str = INK, **more: Any
-) -> None:
-    axes.text(x, y, text, **{"ha": "center", "va": "center"} | more, fontsize=size, color=colour)
 
 
 def _drawn_size(part: Matrix | str, ranks: int) -> tuple[float, float]:
@@ -234,13 +144,13 @@ def _draw_matrix(
 ) -> None:
     colour = COLOURS[part.role]
     for rank, (x, top, width, tall) in enumerate(_blocks(part, left, height, ranks)):
-        _block(axes, x, top - tall, width, tall, colour)
+        canvas.block(axes, x, top - tall, width, tall, colour)
         if part.cut is None:
             continue
         turn = 90 if width * scale < 0.55 else 0
-        _text(axes, x + width / 2, top - tall / 2, f"rank {rank}", 9.5, rotation=turn)
+        canvas.text(axes, x + width / 2, top - tall / 2, f"rank {rank}", 9.5, rotation=turn)
         if part.cut == "partial" and rank < ranks - 1:
-            _text(axes, x + width / 2, top - tall - 0.45, "+", 12)
+            canvas.text(axes, x + width / 2, top - tall - 0.45, "+", 12)
 
 
 def _blocks(
@@ -266,24 +176,13 @@ def _draw_sign(axes: Any, sign: str, x: float, scale: float) -> None:
     if sign in COMMUNICATION:
         circle = {"boxstyle": "circle,pad=0.32", "edgecolor": "none"}
         circle["facecolor"] = COLOURS["communication"]
-        _text(axes, x, 0, sign, 13, "white", style="italic", weight="bold", bbox=circle)
-        _text(axes, x, -0.27 / scale, COMMUNICATION[sign], 8.5, MUTED, va="top")
+        canvas.text(axes, x, 0, sign, 13, "white", style="italic", weight="bold", bbox=circle)
+        canvas.text(axes, x, -0.27 / scale, COMMUNICATION[sign], 8.5, MUTED, va="top")
     elif sign.isalpha():
-        _text(axes, x, 0, "→", 15)
-        _text(axes, x, 0.20 / scale, sign, 10)
+        canvas.text(axes, x, 0, "→", 15)
+        canvas.text(axes, x, 0.20 / scale, sign, 10)
     else:
-        _text(axes, x, 0, "×" if sign == "@" else sign, 13)
-
-
-def _block(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
-    """Adds a rectangle: the role's colour as edge, a light tint inside, so that text stays dark."""
-    from matplotlib.colors import to_rgb
-    from matplotlib.patches import Rectangle
-
-    tint = tuple(1 - 0.28 * (1 - channel) for channel in to_rgb(colour))
-    axes.add_patch(
-        Rectangle((x, y), width, height, facecolor=tint, edgecolor=colour, linewidth=1.6)
-    )
+        canvas.text(axes, x, 0, "×" if sign == "@" else sign, 13)
 
 
 def _shape(part: Matrix) -> str:
