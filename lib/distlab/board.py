@@ -36,13 +36,22 @@ class Half:
 
 
 @dataclass
+class Launched:
+    """A collective that a rank has announced, and of which it has not yet seen that all agree."""
+
+    group_id: str
+    call: Call
+    sizes: tuple | None = None  # all_to_all: (rows to each rank, rows from each rank)
+
+
+@dataclass
 class Notice:
     """What one rank tells the others."""
 
     state: str = RUNNING
-    call: Call | None = None
+    call: Call | None = None  # what the rank is waiting in
     group_id: str = ""
-    sizes: tuple | None = None  # all_to_all: (rows to each rank, rows from each rank)
+    launched: list[Launched] = field(default_factory=list)
     halves: list[Half] = field(default_factory=list)  # parts of a message still unmatched
     collectives: dict[str, int] = field(default_factory=dict)  # announced so far, by group
     messages: dict[tuple, int] = field(default_factory=dict)  # announced so far, by side of route
@@ -51,23 +60,31 @@ class Notice:
         """The notice as bytes."""
         halves = [(h.route, h.is_send, h.number, h.dtype, h.shape) for h in self.halves]
         call = self.call and self.call.packed()
+        launched = [(one.group_id, one.call.packed(), one.sizes) for one in self.launched]
         return marshal.dumps(
-            (self.state, call, self.group_id, self.sizes, halves, self.collectives, self.messages)
+            (self.state, call, self.group_id, launched, halves, self.collectives, self.messages)
         )
 
     @classmethod
     def unpacked(cls, data: bytes) -> "Notice":
         """The notice that another process packed."""
-        state, call, group_id, sizes, halves, collectives, messages = marshal.loads(data)
+        state, call, group_id, launched, halves, collectives, messages = marshal.loads(data)
         return cls(
             state,
             call and Call.unpacked(call),
             group_id,
-            sizes,
+            [Launched(group, Call.unpacked(values), sizes) for group, values, sizes in launched],
             [Half(*half) for half in halves],
             collectives,
             messages,
         )
+
+    def shown(self, group_id: str, number: int) -> Launched | None:
+        """Returns the number-th collective of a group, while it is announced here."""
+        for one in self.launched:
+            if one.call.number == number and one.group_id == group_id:
+                return one
+        return None
 
 
 class Board:
@@ -90,7 +107,10 @@ class Board:
         """Shows a rank's notice to all."""
         data = notice.packed()
         if len(data) > _PART_BYTES - _HEAD.size:
-            raise RuntimeError(f"rank {rank} takes part in too many groups for one run.")
+            raise RuntimeError(
+                f"rank {rank} takes part in too many groups, or has too many collectives open, "
+                "for one run."
+            )
         start = rank * _PART_BYTES
         version = _HEAD.unpack_from(self._memory, start)[0] + 1
         self._memory[start + _HEAD.size : start + _HEAD.size + len(data)] = data
@@ -129,19 +149,13 @@ def agrees(mine: Call, other: Call) -> bool:
     return (mine.op, mine.shape, mine.detail) == (other.op, other.shape, other.detail)
 
 
-def meets(mine: Notice, other: Notice) -> bool:
-    """Whether `other` is in the collective that `mine` waits in, or has passed it."""
-    number = mine.call.number
-    reached = other.collectives.get(mine.group_id, -1)
-    if reached == number and _in_same(mine, other):
-        return agrees(mine.call, other.call)
-    # Who has left this call found then that all agreed.
-    return reached >= number
-
-
-def _in_same(mine: Notice, other: Notice) -> bool:
-    call = other.call
-    return call is not None and other.group_id == mine.group_id and call.number == mine.call.number
+def meets(call: Call, group_id: str, other: Notice) -> bool:
+    """Whether `other` has announced the same collective of a group, or has passed it."""
+    if other.collectives.get(group_id, -1) < call.number:
+        return False
+    theirs = other.shown(group_id, call.number)
+    # Who no longer shows this call has found that all agree.
+    return theirs is None or agrees(call, theirs.call)
 
 
 def answers(half: Half, other: Notice) -> bool:

@@ -4,13 +4,16 @@ Every error of an argument is found here, before anything is sent, so it is the 
 simulator and on real processes.
 """
 
+import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
 
-from distlab.comm import REDUCTIONS, Comm
+from distlab.comm import REDUCTIONS, Comm, Handle
 from distlab.errors import CommArgumentError
+from distlab.plot import COLOURS
 from distlab.reduction import check_dtype
 
 
@@ -31,16 +34,18 @@ class CheckedComm(Comm):  # inherits the operations' docstrings
     def __reduce__(self):
         raise TypeError("a communicator belongs to its rank and its run")
 
-    def all_reduce(self, x: Tensor, op: str = "sum") -> Tensor:
+    def all_reduce(self, x: Tensor, op: str = "sum", *, async_op: bool = False) -> Tensor | Handle:
         x = _tensor(x, "all_reduce")
         _reduction(op, x, "all_reduce")
-        return self._all_reduce(x, op)
+        return self._all_reduce(x, op, async_op)
 
-    def all_gather(self, x: Tensor, dim: int = 0) -> Tensor:
+    def all_gather(self, x: Tensor, dim: int = 0, *, async_op: bool = False) -> Tensor | Handle:
         x = _tensor(x, "all_gather")
-        return self._all_gather(x, _dim(x, dim, "all_gather"))
+        return self._all_gather(x, _dim(x, dim, "all_gather"), async_op)
 
-    def reduce_scatter(self, x: Tensor, dim: int = 0, op: str = "sum") -> Tensor:
+    def reduce_scatter(
+        self, x: Tensor, dim: int = 0, op: str = "sum", *, async_op: bool = False
+    ) -> Tensor | Handle:
         x = _tensor(x, "reduce_scatter")
         dim = _dim(x, dim, "reduce_scatter")
         _reduction(op, x, "reduce_scatter")
@@ -49,25 +54,45 @@ class CheckedComm(Comm):  # inherits the operations' docstrings
                 f"reduce_scatter cuts dim {dim} into {self.size} equal parts, but x has shape "
                 f"{list(x.shape)} and {x.shape[dim]} is no multiple of {self.size}; pad x first."
             )
-        return self._reduce_scatter(x, dim, op)
+        return self._reduce_scatter(x, dim, op, async_op)
 
-    def broadcast(self, x: Tensor, src: int = 0) -> Tensor:
+    def broadcast(self, x: Tensor, src: int = 0, *, async_op: bool = False) -> Tensor | Handle:
         x = _tensor(x, "broadcast")
         src = self._member(src, "broadcast", "src")
         # As a chain from src on: every rank but the last passes the tensor on.
         last = self.rank == (src - 1) % self.size
-        return self._broadcast(x, src, 0 if last else x.nbytes)
+        return self._broadcast(x, src, 0 if last else x.nbytes, async_op)
 
     def all_to_all(
         self,
         x: Tensor,
         send_sizes: Sequence[int] | None = None,
         recv_sizes: Sequence[int] | None = None,
-    ) -> Tensor:
+        *,
+        async_op: bool = False,
+    ) -> Tensor | Handle:
         x = _tensor(x, "all_to_all")
         send, recv = self._sizes(x, send_sizes, recv_sizes)
         row_bytes = x.nbytes // x.shape[0] if x.shape[0] else 0
-        return self._all_to_all(x, send, recv, row_bytes * (sum(send) - send[self.rank]))
+        sent_bytes = row_bytes * (sum(send) - send[self.rank])
+        return self._all_to_all(x, send, recv, sent_bytes, async_op)
+
+    def compute(
+        self,
+        work_flop: float | None = None,
+        name: str = "compute",
+        *,
+        time_s: float | None = None,
+        role: str = "activations",
+    ) -> None:
+        if (work_flop is None) == (time_s is None):
+            raise CommArgumentError("compute needs either work_flop or time_s.")
+        given, unit = (time_s, "time_s") if work_flop is None else (work_flop, "work_flop")
+        if not isinstance(given, Real) or not 0 <= given < math.inf:
+            raise CommArgumentError(f"compute needs a number of at least 0, got {unit}={given!r}.")
+        if role not in COLOURS:
+            raise CommArgumentError(f"compute got role={role!r}; it can be {', '.join(COLOURS)}.")
+        self._compute(work_flop, time_s, str(name), role)
 
     def barrier(self) -> None:
         self._barrier()
@@ -102,6 +127,9 @@ class CheckedComm(Comm):  # inherits the operations' docstrings
         return self._exchange("sendrecv", x, dst, like, src, 0, f"to rank {dst}, from rank {src}")
 
     # -- for engines ------------------------------------------------------------------------------
+
+    def _compute(self, work_flop, time_s, name: str, role: str) -> None:
+        """Lets simulated time pass, where there is a clock."""
 
     def _book(self, op: str, payload_bytes: int, direct_bytes: int) -> None:
         row = self._rows.get(op)

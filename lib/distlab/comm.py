@@ -3,6 +3,11 @@
 The words are those of torch.distributed. Every operation is *functional*: it returns a new tensor,
 never changes its input, shares no memory with another rank, and carries no gradient history
 (students write the autograd functions that give it one).
+
+A collective called with `async_op=True` is only launched: the call returns a `Handle` at once, and
+`handle.wait()` returns the tensor. The input is taken as it is at the launch. All ranks launch the
+collectives of a group in the same order (waiting may come in any), and wait for every handle
+before they return.
 """
 
 from collections.abc import Sequence
@@ -12,6 +17,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 REDUCTIONS = ("sum", "mean", "max", "min", "prod")
+
+
+@runtime_checkable
+class Handle(Protocol):
+    """A collective that was launched with `async_op=True`."""
+
+    def wait(self) -> "Tensor":
+        """Returns the collective's tensor once it is there; the same one if asked again."""
 
 
 @runtime_checkable
@@ -25,22 +38,26 @@ class Comm(Protocol):
     size: int
     ranks: tuple[int, ...]
 
-    def all_reduce(self, x: "Tensor", op: str = "sum") -> "Tensor":
+    def all_reduce(
+        self, x: "Tensor", op: str = "sum", *, async_op: bool = False
+    ) -> "Tensor | Handle":
         """Returns the reduction of every rank's `x`, on every rank. Sent: 2(n-1)/n of x's bytes."""
 
-    def all_gather(self, x: "Tensor", dim: int = 0) -> "Tensor":
+    def all_gather(self, x: "Tensor", dim: int = 0, *, async_op: bool = False) -> "Tensor | Handle":
         """Returns every rank's `x` joined along `dim` in rank order. Sent: (n-1) times x's bytes.
 
         Shapes: every rank passes the same shape.
         """
 
-    def reduce_scatter(self, x: "Tensor", dim: int = 0, op: str = "sum") -> "Tensor":
+    def reduce_scatter(
+        self, x: "Tensor", dim: int = 0, op: str = "sum", *, async_op: bool = False
+    ) -> "Tensor | Handle":
         """Returns this rank's equal part, along `dim`, of the reduction of every rank's `x`.
 
         Sent: (n-1)/n of x's bytes. Raises: CommArgumentError if n does not divide `x.shape[dim]`.
         """
 
-    def broadcast(self, x: "Tensor", src: int = 0) -> "Tensor":
+    def broadcast(self, x: "Tensor", src: int = 0, *, async_op: bool = False) -> "Tensor | Handle":
         """Returns rank `src`'s `x` on every rank. The others pass a tensor of the same shape."""
 
     def all_to_all(
@@ -48,7 +65,9 @@ class Comm(Protocol):
         x: "Tensor",
         send_sizes: Sequence[int] | None = None,
         recv_sizes: Sequence[int] | None = None,
-    ) -> "Tensor":
+        *,
+        async_op: bool = False,
+    ) -> "Tensor | Handle":
         """Returns what every rank meant for this one, joined along dim 0 in rank order.
 
         `x` is cut along dim 0 into one part per rank: equal parts, or `send_sizes` rows each. With
@@ -65,6 +84,20 @@ class Comm(Protocol):
         """Sends `x` to `dst` and returns what `src` sends, both at once: the safe step of a ring.
 
         `like` gives the shape and dtype of what comes in; by default it is like `x`.
+        """
+
+    def compute(
+        self,
+        work_flop: float | None = None,
+        name: str = "compute",
+        *,
+        time_s: float | None = None,
+        role: str = "activations",
+    ) -> None:
+        """Lets simulated time pass in which this rank computes; does nothing without a clock.
+
+        The rank's compute stream is busy for `work_flop` at the cluster's peak times its MFU, or
+        for `time_s` seconds. `name` and `role` (whose colour it gets) are for the timeline.
         """
 
     def barrier(self) -> None:

@@ -30,19 +30,14 @@ class Watcher:
 def mismatch(notices: list[Notice]) -> DistError | None:
     """The error for ranks that met, but asked for different things."""
     for rank, mine in enumerate(notices):
+        for here in mine.launched:
+            # As on the simulator, once all are there: then every rank's call can be shown.
+            group = here.call.group
+            calls = [notices[r].shown(here.group_id, here.call.number) for r in group]
+            if all(calls) and not all(agrees(here.call, one.call) for one in calls):
+                return reports.mismatch([one.call for one in calls], group)
         if mine.state != WAITING:
             continue
-        if mine.call.number is not None:
-            # As on the simulator, once all are there: then every rank's call can be shown.
-            members = [notices[r] for r in mine.call.group]
-            here = [
-                m.call is not None
-                and m.group_id == mine.group_id
-                and m.call.number == mine.call.number
-                for m in members
-            ]
-            if all(here) and not all(agrees(mine.call, m.call) for m in members):
-                return reports.mismatch([m.call for m in members], mine.call.group)
         for half in mine.halves:
             other_rank = _other_side(rank, mine, half)
             for theirs in notices[other_rank].halves:
@@ -64,7 +59,7 @@ def deadlock(notices: list[Notice]) -> DistError | None:
         if mine.halves:
             if any(answers(h, notices[_other_side(rank, mine, h)]) for h in mine.halves):
                 return None
-        elif all(meets(mine, notices[r]) for r in mine.call.group if r != rank):
+        elif all(meets(mine.call, mine.group_id, notices[r]) for r in mine.call.group if r != rank):
             return None
     finished = [n.state == RETURNED for n in notices]
     if all(finished):

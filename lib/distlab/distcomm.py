@@ -5,15 +5,17 @@ notice board first. Under torchrun, where ranks may sit on different hosts, ther
 torch.distributed's own timeouts and messages apply.
 """
 
-import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from distlab.board import MOVING, RUNNING, WAITING, Board, Half, Notice, answers, meets
-from distlab.checkedcomm import CheckedComm, check_sizes, groups_of
-from distlab.ledger import Entry, ring_bytes
+from distlab.board import MOVING, RUNNING, WAITING, Half, answers
+from distlab.checkedcomm import CheckedComm, groups_of
+from distlab.comm import Handle
+from distlab.desk import Desk, Launch
 from distlab.reports import Call
 
 _OPS = {
@@ -23,39 +25,30 @@ _OPS = {
     "min": dist.ReduceOp.MIN,
     "prod": dist.ReduceOp.PRODUCT,
 }
-_EAGER_LOOKS = 50  # looks at the board before a rank starts to sleep between two
-_PAUSE_S = 0.0002
 
 
-class Desk:
-    """What all communicators of one rank share: its place on the board and its books."""
+class DistHandle(Handle):
+    """A collective that was launched on real processes."""
 
-    def __init__(self, rank: int, board: Board | None):
-        self.rank = rank
-        self.board = board
-        self.notice = Notice()
-        # (op, ranks) -> [calls, payload bytes, direct bytes]
-        self.books: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    __slots__ = ("_desk", "_launch", "_out", "_result")
 
-    def entries(self) -> list[Entry]:
-        """Returns what this rank communicated."""
-        return [
-            Entry(self.rank, op, ranks, calls, size, ring_bytes(op, len(ranks), size, direct))
-            for (op, ranks), (calls, size, direct) in self.books.items()
-        ]
+    def __init__(self, desk: Desk, launch: Launch, result: Callable[[], Tensor]):
+        self._desk, self._launch, self._result = desk, launch, result
+        self._out: Tensor | None = None
 
-    def show(self, state: str) -> None:
-        """Shows this rank's notice with a new state."""
-        if self.board is not None:
-            self.notice.state = state
-            self.board.post(self.rank, self.notice)
+    def __repr__(self) -> str:
+        return f"Handle({self._launch.call})"
 
-    def wait(self, ready) -> None:
-        """Waits until `ready()`; the launching process ends the run if that can never be."""
-        looks = 0
-        while not ready():
-            looks += 1
-            time.sleep(0 if looks < _EAGER_LOOKS else _PAUSE_S)
+    def __reduce__(self):
+        raise TypeError("a handle belongs to its rank and its run")
+
+    def wait(self) -> Tensor:
+        """Returns the collective's tensor once its data has moved."""
+        if self._out is None:
+            self._desk.open_calls.pop(self._launch.own_call, None)
+            self._desk.sit_through(self._launch, self._launch.call.waited_for())
+            self._out = self._result()
+        return self._out
 
 
 class DistComm(CheckedComm):
@@ -75,56 +68,74 @@ class DistComm(CheckedComm):
 
     # -- collectives ------------------------------------------------------------------------------
 
-    def _all_reduce(self, x: Tensor, op: str) -> Tensor:
-        self._meet("all_reduce", x, (op,))
+    def _all_reduce(self, x: Tensor, op: str, async_op: bool) -> Tensor | Handle:
         total = x.clone(memory_format=torch.contiguous_format)
-        if self.size > 1:
-            dist.all_reduce(total, _OPS[op], group=self._pg)
-        return self._done(total.div_(self.size) if op == "mean" else total)
+        return self._collect(
+            ("all_reduce", x, (op,)),
+            lambda: dist.all_reduce(total, _OPS[op], group=self._pg, async_op=True),
+            lambda: total.div_(self.size) if op == "mean" else total,
+            async_op,
+        )
 
-    def _all_gather(self, x: Tensor, dim: int) -> Tensor:
-        self._meet("all_gather", x, (f"dim {dim}",))
-        x = x.contiguous()
-        parts = [torch.empty_like(x) for _ in self.ranks]
-        if self.size > 1:
-            dist.all_gather(parts, x, group=self._pg)
-        else:
-            parts = [x]
-        return self._done(torch.cat(parts, dim))
+    def _all_gather(self, x: Tensor, dim: int, async_op: bool) -> Tensor | Handle:
+        mine = _own(x, async_op)
+        parts = [torch.empty_like(mine) for _ in self.ranks] if self.size > 1 else [mine]
+        return self._collect(
+            ("all_gather", x, (f"dim {dim}",)),
+            lambda: dist.all_gather(parts, mine, group=self._pg, async_op=True),
+            lambda: torch.cat(parts, dim),
+            async_op,
+        )
 
-    def _reduce_scatter(self, x: Tensor, dim: int, op: str) -> Tensor:
-        self._meet("reduce_scatter", x, (op, f"dim {dim}"))
-        parts = [part.contiguous() for part in x.chunk(self.size, dim)]
+    def _reduce_scatter(self, x: Tensor, dim: int, op: str, async_op: bool) -> Tensor | Handle:
+        parts = [_own(part, async_op) for part in x.chunk(self.size, dim)]
         mine = parts[self.rank].clone()
-        if self.size > 1:
-            dist.reduce_scatter(mine, parts, _OPS[op], group=self._pg)
-        return self._done(mine.div_(self.size) if op == "mean" else mine)
+        return self._collect(
+            ("reduce_scatter", x, (op, f"dim {dim}")),
+            lambda: dist.reduce_scatter(mine, parts, _OPS[op], group=self._pg, async_op=True),
+            lambda: mine.div_(self.size) if op == "mean" else mine,
+            async_op,
+        )
 
-    def _broadcast(self, x: Tensor, src: int, sent_bytes: int) -> Tensor:
-        self._meet("broadcast", x, (f"src {src}",), direct_bytes=sent_bytes)
+    def _broadcast(self, x: Tensor, src: int, sent_bytes: int, async_op: bool) -> Tensor | Handle:
         out = x.clone(memory_format=torch.contiguous_format)
-        if self.size > 1:
-            dist.broadcast(out, self.ranks[src], group=self._pg)
-        return self._done(out)
+        return self._collect(
+            ("broadcast", x, (f"src {src}",)),
+            lambda: dist.broadcast(out, self.ranks[src], group=self._pg, async_op=True),
+            lambda: out,
+            async_op,
+            direct_bytes=sent_bytes,
+        )
 
-    def _all_to_all(self, x: Tensor, send: tuple, recv: tuple, sent_bytes: int) -> Tensor:
-        shape = (x.dtype, ("rows", *x.shape[1:]))
-        self._meet("all_to_all", x, (), shape=shape, direct_bytes=sent_bytes, sizes=(send, recv))
-        out = x.new_empty((sum(recv), *x.shape[1:]))
-        if self.size > 1:
-            dist.all_to_all_single(out, x.contiguous(), list(recv), list(send), group=self._pg)
-        else:
-            out.copy_(x)
-        return self._done(out)
+    def _all_to_all(
+        self, x: Tensor, send: tuple, recv: tuple, sent_bytes: int, async_op: bool
+    ) -> Tensor | Handle:
+        mine = _own(x, async_op)
+        out = x.new_empty((sum(recv), *x.shape[1:])) if self.size > 1 else x.clone()
+        return self._collect(
+            ("all_to_all", x, ()),
+            lambda: dist.all_to_all_single(
+                out, mine, list(recv), list(send), group=self._pg, async_op=True
+            ),
+            lambda: out,
+            async_op,
+            shape=(x.dtype, ("rows", *x.shape[1:])),
+            direct_bytes=sent_bytes,
+            sizes=(send, recv),
+        )
 
     def _barrier(self) -> None:
-        self._meet("barrier", None, (), shape=None)
+        # With a board, having met is all there is to it.
+        meet = None
         if self._desk.board is None:
-            dist.barrier(group=self._pg)
-        self._done(None)
+            meet = lambda: dist.barrier(group=self._pg, async_op=True)  # noqa: E731
+        self._collect(("barrier", None, ()), meet, lambda: None, shape=None)
 
     def _split(self, color: int | None, key: int | None) -> "DistComm | None":
-        self._meet("split", None, (), shape=None)
+        return self._collect(("split", None, ()), None, lambda: self._join(color, key), shape=None)
+
+    def _join(self, color: int | None, key: int | None) -> "DistComm | None":
+        """Tells the others what this rank wants; makes the group that it joins."""
         mine = [color is not None, color or 0, key is not None, key or 0]
         rows = [torch.empty(4, dtype=torch.int64) for _ in self.ranks]
         device = "cuda" if dist.get_backend() == "nccl" else "cpu"
@@ -137,7 +148,6 @@ class DistComm(CheckedComm):
             (c if has_color else None, k if has_key else None)
             for has_color, c, has_key, k in (row.tolist() for row in rows)
         ]
-        joined = None
         for members in groups_of(wishes):
             if self.rank not in members:
                 continue
@@ -146,8 +156,37 @@ class DistComm(CheckedComm):
             pg = dist.new_group(list(ranks), use_local_synchronization=True, sort_ranks=False)
             shade = wishes[self.rank][0]
             name = f"{self._id}/{self._number}.{shade}"
-            joined = DistComm(self._desk, members.index(self.rank), ranks, pg, name)
-        return self._done(joined)
+            return DistComm(self._desk, members.index(self.rank), ranks, pg, name)
+        return None
+
+    def _collect(
+        self,
+        what: tuple,
+        move: Callable[[], Any] | None,
+        result: Callable[[], Any],
+        async_op: bool = False,
+        *,
+        shape: Any = (),
+        direct_bytes: int = 0,
+        sizes: tuple | None = None,
+    ) -> Any:
+        """Launches a collective, `what` being (op, x, detail); waits for it unless `async_op`."""
+        op, x, detail = what
+        if shape == ():
+            shape = (x.dtype, tuple(x.shape))
+        self._number += 1
+        call = Call(op, self.ranks, self._number, shape, detail)
+        self._book(op, 0 if x is None else x.nbytes, direct_bytes)
+        desk = self._desk
+        launch = Launch(self._id, call, sizes, move if self.size > 1 else None)
+        desk.announce(launch)
+        if async_op:
+            desk.open_calls[call] = None
+            desk.show(RUNNING)
+            desk.progress()
+            return DistHandle(desk, launch, result)
+        desk.sit_through(launch, launch.call)
+        return result()
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -179,7 +218,9 @@ class DistComm(CheckedComm):
             desk.show(WAITING if todo else MOVING)
         for work in moving:
             work.wait()
-        return self._done(buffer if like is not None else None)
+        desk.notice.call = None
+        desk.show(RUNNING)
+        return buffer if like is not None else None
 
     def _half(self, route: tuple, x: Tensor, *, is_send: bool) -> Half:
         sides = self._desk.notice.messages
@@ -198,43 +239,7 @@ class DistComm(CheckedComm):
             return dist.isend(x.contiguous(), self.ranks[dst], group=self._pg, tag=tag)
         return dist.irecv(x, self.ranks[src], group=self._pg, tag=tag)
 
-    # -- shared -----------------------------------------------------------------------------------
 
-    def _meet(self, op, x, detail, *, shape=(), direct_bytes=0, sizes=None) -> None:
-        """Announces a collective and waits until every rank of the group has."""
-        if shape == ():
-            shape = (x.dtype, tuple(x.shape))
-        self._number += 1
-        call = Call(op, self.ranks, self._number, shape, detail)
-        self._book(op, 0 if x is None else x.nbytes, direct_bytes)
-        desk = self._desk
-        if desk.board is None:
-            return
-        notice = desk.notice
-        # As another process will read it: dtypes by name.
-        notice.call, notice.group_id = Call.unpacked(call.packed()), self._id
-        notice.sizes, notice.halves = sizes, []
-        notice.collectives[self._id] = self._number
-        desk.show(WAITING)
-        others = [rank for rank in self.ranks if rank != desk.rank]
-        desk.wait(lambda: all(meets(notice, desk.board.read(rank)) for rank in others))
-        if sizes is not None:
-            self._check_sizes(sizes)
-        desk.show(MOVING)
-
-    def _check_sizes(self, sizes: tuple) -> None:
-        """Checks an all_to_all's sizes against each rank that has not checked them itself."""
-        mine = self._desk.notice
-        table = []
-        for rank in self.ranks:
-            other = self._desk.board.read(rank) if rank != self._desk.rank else mine
-            here = other.group_id == self._id and other.call and other.call.number == self._number
-            if not here:
-                return
-            table.append(other.sizes)
-        check_sizes(table)
-
-    def _done(self, value):
-        self._desk.notice.call = None
-        self._desk.show(RUNNING)
-        return value
+def _own(x: Tensor, async_op: bool) -> Tensor:
+    """Returns an input to send from; after a launch its rank goes on and may change it."""
+    return x.clone(memory_format=torch.contiguous_format) if async_op else x.contiguous()

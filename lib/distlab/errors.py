@@ -17,6 +17,10 @@ class DeadlockError(DistError):
     """No rank can go on: each that has not returned waits for another."""
 
 
+class NeverWaitedError(DistError):
+    """A rank returned while a handle of an asynchronous call was never waited for."""
+
+
 class RankTimeoutError(DistError):
     """A run took longer than its `timeout`."""
 

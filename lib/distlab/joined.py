@@ -18,7 +18,8 @@ import torch
 import torch.distributed as dist
 
 from distlab import isolate, job, rankstate, reports
-from distlab.distcomm import Desk, DistComm
+from distlab.desk import Desk
+from distlab.distcomm import DistComm
 from distlab.launch import Result
 from distlab.ledger import Ledger
 from distlab.worker import LOOPBACK
@@ -63,6 +64,7 @@ def run(
         on_gpu = torch.device(device) if device != "cpu" else contextlib.nullcontext()
         with _heard(echo) as heard, on_gpu:
             value = fn(comm, *args, **kwargs)
+        desk.check_all_waited_for()
         mine = isolate.pack_result(value, rank), desk.entries(), "".join(heard)
         everyone: list[Any] = [None] * n
         dist.all_gather_object(everyone, mine)

@@ -10,6 +10,7 @@ from types import FrameType
 from distlab.errors import (
     CollectiveMismatchError,
     DeadlockError,
+    NeverWaitedError,
     RankExitedError,
     RankTimeoutError,
 )
@@ -21,7 +22,8 @@ _HERE = os.path.dirname(__file__) + os.sep
 class Call:
     """One pending call of one rank. Only what is cheap is kept; text is made when it is needed."""
 
-    __slots__ = ("detail", "file", "function", "group", "line", "number", "op", "peers", "shape")
+    __slots__ = ("detail", "file", "function", "group", "launched", "line", "number", "op", "peers",
+                 "shape")  # fmt: skip
 
     def __init__(self, op, group, number, shape, detail, peers=""):
         self.op = op  # "all_reduce"
@@ -30,7 +32,11 @@ class Call:
         self.shape = shape  # (dtype, shape) or None
         self.detail = detail  # what else must agree: ("sum", "dim 0"), ("src 0",), ...
         self.peers = peers  # "to rank 1", for send and recv
-        frame = sys._getframe(2)
+        self.launched = None  # where a handle's call was made, once the handle is waited for
+        self._stand(sys._getframe(2))
+
+    def _stand(self, frame: FrameType) -> None:
+        """Notes the place: the innermost line that is not distlab's own."""
         while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
             frame = frame.f_back
         self.file: str = frame.f_code.co_filename
@@ -40,15 +46,24 @@ class Call:
     def packed(self) -> tuple:
         """The call as plain values, to cross into another process."""
         shape = self.shape and (str(self.shape[0]), self.shape[1])
-        return (self.op, self.group, self.number, shape, self.detail, self.peers,
+        return (self.op, self.group, self.number, shape, self.detail, self.peers, self.launched,
                 self.file, self.function, self.line)  # fmt: skip
 
     @classmethod
     def unpacked(cls, values: tuple) -> "Call":
         """The call that another process packed."""
         call = cls.__new__(cls)
-        (call.op, call.group, call.number, call.shape, call.detail, call.peers,
+        (call.op, call.group, call.number, call.shape, call.detail, call.peers, call.launched,
          call.file, call.function, call.line) = values  # fmt: skip
+        return call
+
+    def waited_for(self) -> "Call":
+        """The same call, as it stands where its handle is waited for."""
+        call = Call.__new__(Call)
+        for name in ("op", "group", "number", "shape", "detail", "peers"):
+            setattr(call, name, getattr(self, name))
+        call.launched = (self.file, self.function, self.line)
+        call._stand(sys._getframe(2))
         return call
 
     def __str__(self) -> str:
@@ -64,7 +79,10 @@ class Call:
 
     def where(self) -> str:
         """The place of the call: file or cell, line, function and source text."""
-        return place(self.file, self.function, self.line)
+        here = place(self.file, self.function, self.line)
+        return (
+            here if self.launched is None else f"{here}\n      launched at {place(*self.launched)}"
+        )
 
 
 def place(name: str, function: str, line: int) -> str:
@@ -203,6 +221,18 @@ def mismatch_of_message(
         f"  rank {ranks[0]} calls {sender}\n      at {sender.where()}\n"
         f"  rank {ranks[1]} calls {receiver}\n      at {receiver.where()}\n"
         "Give recv (or sendrecv's like=) a tensor with the shape and dtype that is sent."
+    )
+
+
+def never_waited(rank: int, calls: Sequence[Call]) -> NeverWaitedError:
+    """The error for a rank that returned while handles of its calls were still open."""
+    shown = [f"  {call}\n      at {call.where()}" for call in calls[:3]]
+    if len(calls) > 3:
+        shown.append(f"  and {len(calls) - 3} more")
+    what = "a handle" if len(calls) == 1 else f"{len(calls)} handles"
+    advice = "Call wait() on each handle that async_op=True gives: the result is only there then."
+    return NeverWaitedError(
+        "\n".join([f"rank {rank} returned without waiting for {what}:", *shown, advice])
     )
 
 

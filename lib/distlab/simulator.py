@@ -19,7 +19,9 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from distlab import isolate, reports
+from distlab.clock import Clock
 from distlab.errors import RankCancelled, RankExitedError
+from distlab.hardware import Cluster
 from distlab.job import Job
 from distlab.launch import RankStdout, Result
 from distlab.ledger import Entry, Ledger, ring_bytes
@@ -32,17 +34,28 @@ _HERE = os.path.dirname(__file__) + os.sep
 
 
 def run(
-    fn: Callable, n: int, args: tuple, kwargs: dict, *, order: str, timeout_s: float, echo: bool
+    fn: Callable,
+    n: int,
+    args: tuple,
+    kwargs: dict,
+    *,
+    order: str,
+    timeout_s: float,
+    echo: bool,
+    cluster: Cluster | None = None,
 ) -> Result:
     """Runs `fn` on n simulated ranks; see `distlab.launch.run`."""
     __tracebackhide__ = True
     job = Job(fn, n, args, kwargs)
-    world = World(n, order=order, libraries_too=job.names_random)
+    clock = None if cluster is None else Clock(n, cluster)
+    world = World(n, order=order, libraries_too=job.names_random, clock=clock)
     everyone = Group(tuple(range(n)))
 
     def body(rank: int) -> Any:
         own_fn, own_args, own_kwargs = job.load(rank)
         value = own_fn(SimComm(world, everyone, rank), *own_args, **own_kwargs)
+        if world.open_calls[rank]:
+            raise reports.never_waited(rank, list(world.open_calls[rank]))
         return isolate.carry_out(value, rank)
 
     rank_of_thread: dict[int, int] = {}
@@ -63,20 +76,24 @@ def run(
             world.restore_random_state()
     if error is not None:
         raise isolate.caller_class(error)
-    return Result(world.values, Ledger(world.entries()), stdout.lines.texts())
+    timeline = None if clock is None else clock.timeline()
+    return Result(world.values, Ledger(world.entries()), stdout.lines.texts(), timeline)
 
 
 class World:
     """The ranks of one run and the baton that goes between them."""
 
-    def __init__(self, n: int, *, order: str, libraries_too: bool):
+    def __init__(self, n: int, *, order: str, libraries_too: bool, clock: Clock | None = None):
         self.n = n
         self.order = order
+        self.clock = clock
         self.failure: BaseException | None = None
         self.running = 0  # the rank that holds the baton
         self.values: list[Any] = [None] * n
         self.pending: list[Call | None] = [None] * n
         self.finished = [False] * n
+        # calls whose handles have not been waited for, by rank, in the order of their launch
+        self.open_calls: list[dict[Call, None]] = [{} for _ in range(n)]
         self.over = threading.Event()
         self.threads: list[threading.Thread] = []
         self._cancelled = False

@@ -20,7 +20,8 @@ import torch.distributed as dist
 
 from distlab import isolate, job, reports
 from distlab.board import RETURNED, Board
-from distlab.distcomm import Desk, DistComm
+from distlab.desk import Desk
+from distlab.distcomm import DistComm
 from distlab.rankstate import CallerContext
 
 OUT, ERR, VALUE, RAISED, EXITED = "out", "err", "value", "raised", "exited"
@@ -106,6 +107,7 @@ def _outcome(rank: int, orders: Orders, own: bytes) -> tuple:
         _take_random_state(orders)
         with orders.context.entered():
             value = fn(comm, *args, **kwargs)
+        desk.check_all_waited_for()
         sealed = isolate.pack_result(value, rank)
     except SystemExit as error:
         return EXITED, str(reports.exited(rank, error))
