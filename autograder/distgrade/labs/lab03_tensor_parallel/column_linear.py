@@ -233,6 +233,26 @@ def gradient_of_x_averaged():
     return ColumnLinear
 
 
+@wrong("G is summed over ranks before W_i^T: each rank's columns have a G of their own. Sum G W^T.")
+def upstream_reduced():
+    import torch
+
+    class ColumnLinear(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w_shard, b_shard, comm):
+            ctx.save_for_backward(x, w_shard)
+            ctx.comm = comm
+            return x @ w_shard + b_shard
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, w_shard = ctx.saved_tensors
+            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
+            return ctx.comm.all_reduce(grad) @ w_shard.T, flat_x.T @ flat, flat.sum(dim=0), None
+
+    return ColumnLinear
+
+
 @wrong("y is summed over ranks: each rank's columns of y are whole, they lie side by side.")
 def summed_forward():
     import torch

@@ -206,6 +206,16 @@ def f_missing():
     return tp_mlp
 
 
+@wrong("f stands behind x A, whose columns each rank has for itself: it belongs where x enters.")
+def f_behind_the_product():
+    import torch.nn.functional as F
+
+    def tp_mlp(comm, x, a_shard, b_shard, *, f, g):
+        return g.apply(F.gelu(f.apply(x @ a_shard, comm)) @ b_shard, comm)
+
+    return tp_mlp
+
+
 @wrong("g is missing: each rank returns only its own term of the sum.")
 def g_missing():
     import torch.nn.functional as F
