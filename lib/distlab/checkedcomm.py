@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
+from distlab.canvas import COLOURS
 from distlab.comm import REDUCTIONS, Comm, Handle
 from distlab.errors import CommArgumentError
-from distlab.plot import COLOURS
 from distlab.reduction import check_dtype
 
 

@@ -1,9 +1,9 @@
 """Pictures of who holds what and what it costs: the place to import them from.
 
 Shard maps and values by rank stand here; what has axes (scaling lines, memory stacks, rooflines)
-comes from `distlab.charts`. One colour per role through the whole course. Matplotlib is imported
-only when something is drawn. Every function returns a `Picture`, which a notebook shows with an
-alternative text.
+comes from `distlab.charts`, timelines from `distlab.gantt`. One colour per role through the whole
+course. Matplotlib is imported only when something is drawn. Every function returns a `Picture`,
+which a notebook shows with an alternative text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +13,7 @@ from typing import Any
 from distlab import canvas
 from distlab.canvas import COLOURS, INK, MUTED, WIDTH_IN, Picture
 from distlab.charts import memory_stack, roofline, scaling_line
+from distlab.gantt import timeline
 
 __all__ = [
     "COLOURS",
@@ -26,6 +27,7 @@ __all__ = [
     "roofline",
     "scaling_line",
     "shard_map",
+    "timeline",
 ]
 
 COMMUNICATION = {"f": "→ as it is\n← sum", "g": "→ sum\n← as it is"}  # forward, backward

@@ -33,12 +33,15 @@ def work(comm, x, scale, *, shift):
     x.mul_(scale)
     half = comm.split(comm.rank)
     other = comm.sendrecv(x, (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size)
+    later = comm.all_reduce(x, async_op=True)
+    comm.compute(1e9)
     comm.barrier()
     print(f"I am {comm.rank}")
     noise = torch.rand(2), random.random()
     return {
         "sum": comm.all_reduce(x + shift), "gathered": comm.all_gather(x), "other": other,
-        "alone": half.all_reduce(x), "noise": noise, "notes": NOTES, "pair": Pair(x, comm.rank),
+        "alone": half.all_reduce(x), "later": later.wait(), "noise": noise, "notes": NOTES,
+        "pair": Pair(x, comm.rank),
     }
 
 
@@ -72,7 +75,7 @@ for _ in range(2):  # a second run uses the same world
 try:
     run(work, 3, torch.ones(2), 1.0, shift=0.0, engine="gloo")
 except ValueError as error:
-    print("refused:", error)
+    print(f"refused: {error}")
 print(f"rank {RANK} is content")
 """
 
