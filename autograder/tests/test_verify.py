@@ -242,6 +242,15 @@ def test_a_size_without_meaning_wants_its_own_kind_of_error(toy):
     assert grade(toy, observe_here(toy, (narrower,))).points == 3.0
 
 
+def test_an_error_that_was_asked_for_may_have_any_text(toy):
+    def double(x):  # the known wrong answer, with words of its own
+        if not x.numel():
+            raise ValueError("no numbers here")
+        return x * x
+
+    assert grade(toy, observe_here(toy, (double,))).diagnosis == "It is squared."
+
+
 def test_a_known_wrong_answer_gets_its_sentence_and_a_cousin_does_not(toy):
     squared = toy.wrong[0].objects()
     assert grade(toy, observe_here(toy, squared)).diagnosis == "It is squared."
