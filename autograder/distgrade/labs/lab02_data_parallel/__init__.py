@@ -1,0 +1,1 @@
+"""Rooms of lab02-data-parallel."""
