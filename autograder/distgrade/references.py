@@ -63,6 +63,17 @@ def telling(exercise: Exercise, case_name: str, tree) -> None:
         raise GraderError(f"{exercise.id}: the reference of case {case_name!r} is all zeros.")
 
 
+def telling_together(exercise: Exercise, trees) -> None:
+    """Raise GraderError if the numbers in the right answers of all cases are nothing but zeros."""
+    import torch
+
+    numbers = [x for x in _leaves(list(trees)) if not isinstance(x, bool | str | None)]
+    if numbers and not any(
+        bool(x.any()) if isinstance(x, torch.Tensor) else bool(x) for x in numbers
+    ):
+        raise GraderError(f"{exercise.id}: the right answers of all cases are zeros.")
+
+
 def _leaves(tree):
     if isinstance(tree, dict | list | tuple):
         for branch in tree.values() if isinstance(tree, dict) else tree:

@@ -68,7 +68,7 @@ def grade(exercise: Exercise, observations: Sequence[Observation]) -> Outcome:
     whole = _not_an_answer(exercise, observations)
     if whole is not None:
         return whole
-    failures = []
+    failures, fresh = [], []
     for o in sorted(observations, key=lambda o: (o.case_index, seeds.index(o.seed))):
         is_frozen = o.seed == references.FROZEN_SEED
         expected = (
@@ -76,10 +76,12 @@ def grade(exercise: Exercise, observations: Sequence[Observation]) -> Outcome:
             if is_frozen
             else references.expected(exercise, o.case_index, o.seed)
         )
+        fresh += [] if is_frozen else [expected]
         symptoms = symptoms_of(exercise, o, expected)
         if symptoms:
             case = exercise.cases[o.case_index]
             failures.append(_Failure(case, o, tuple(symptoms), expected))
+    references.telling_together(exercise, fresh)
     return _outcome(exercise, observations, failures)
 
 
@@ -211,9 +213,8 @@ def _seen(failure: _Failure) -> str:
 
 def _diagnosis(exercise: Exercise, failures) -> str:
     """Return what the failures have in common, as one sentence, or ""."""
-    said = [f.symptoms[0].look for f in failures if f.symptoms[0].look]
-    if said:
-        return said[0]
+    if failures[0].symptoms[0].look:  # of the case that is shown, not of another one
+        return failures[0].symptoms[0].look
     compared = [
         (f.case, f.symptoms[0], f.observation.tree, f.expected)
         for f in failures

@@ -1,0 +1,1 @@
+"""Rooms of lab01-memory-math."""
