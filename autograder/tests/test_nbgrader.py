@@ -224,7 +224,13 @@ def test_ours_and_stock_nbgrader_agree_on_honest_work(tmp_path):
             submission.notebook, released_lab(), LAB, course=Course(tmp_path / "state")
         )
         stock = points(tmp_path, submission.student)
-        assert stock == {o.id: o.points for o in ours.exercises}, submission.student
+        for outcome in ours.exercises:
+            # Stock nbgrader also runs the visible cases, and one that fails costs the whole cell:
+            # where we give part of the points for a wrong answer, it may give none.
+            allowed = {outcome.points}
+            if submission.earns[outcome.id] == "less":
+                allowed.add(0.0)
+            assert stock[outcome.id] in allowed, (submission.student, outcome)
 
 
 def _copied(nb):
