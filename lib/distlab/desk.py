@@ -38,6 +38,7 @@ class Desk:
         self.rank = rank
         self.board = board
         self.notice = Notice()
+        self._awaited: Launch | None = None  # the rank sits and waits until this is started
         self.open_calls: dict[Call, None] = {}  # whose handles have not been waited for
         # (op, ranks) -> [calls, payload bytes, direct bytes]
         self.books: dict[tuple[str, tuple[int, ...]], list[int]] = {}
@@ -78,6 +79,8 @@ class Desk:
             if launch.group_id not in stuck and self._all_there(launch):
                 launch.work = launch.move() if launch.move is not None else None
                 launch.started = True
+                if launch is self._awaited:
+                    self.notice.state = MOVING
             else:
                 stuck.add(launch.group_id)
                 left.append(launch)
@@ -109,11 +112,14 @@ class Desk:
     def sit_through(self, launch: Launch, call: Call) -> None:
         """Waits in `call` until a launched collective is done."""
         self.notice.call, self.notice.group_id, self.notice.halves = call, launch.group_id, []
-        if not launch.started:
+        if launch.started:
+            self.show(MOVING)
+        else:
+            self._awaited = launch
             self.show(WAITING)
             self.wait(lambda: launch.started)
+            self._awaited = None
         if launch.work is not None:
-            self.show(MOVING)
             launch.work.wait()
         self.notice.call = None
         self.show(RUNNING)

@@ -227,6 +227,17 @@ def test_a_message_is_priced_by_what_it_carries_not_by_what_its_receiver_sends()
     assert spans(timeline, 0, "comm") == [(0, cost.send_time_s(400_000, CLUSTER.node_link))]
 
 
+def test_a_sendrecv_goes_on_from_its_first_message_to_the_end_of_its_last():
+    def body(comm):
+        comm.compute(time_s=1.0 if comm.rank == 2 else 0.0)
+        comm.sendrecv(torch.ones(10), (comm.rank + 1) % 3, (comm.rank - 1) % 3)
+
+    timeline = run(body, 3, cluster=CLUSTER).timeline
+    far = cost.send_time_s(40, CLUSTER.network)
+    assert spans(timeline, 1, "comm") == [(0, 1 + far)]  # from 0 at once, to 2 when it is there
+    assert spans(timeline, 2, "comm") == [(1, 1 + far)]
+
+
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_a_ring_written_with_sendrecv_takes_the_closed_form(n):
     parts = 60 // n
