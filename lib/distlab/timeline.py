@@ -36,8 +36,9 @@ class Event:
     def __post_init__(self):
         if self.stream not in STREAMS:
             raise ValueError(f"stream={self.stream!r} does not exist; it is compute or comm.")
-        object.__setattr__(self, "start", exact(self.start))
-        object.__setattr__(self, "end", exact(self.end))
+        for name in ("start", "end"):
+            if not isinstance(getattr(self, name), Fraction):
+                object.__setattr__(self, name, exact(getattr(self, name)))
 
     @property
     def start_s(self) -> float:
