@@ -25,6 +25,26 @@ def show_calmly(error: NotImplementedError) -> None:
     error._render_traceback_ = lambda: [f"NotImplementedError: {text}"]
 
 
+def calm_stubs() -> None:
+    """Lets this notebook, if there is one, show an untouched stub as one line everywhere."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None:
+        return
+
+    def show(shell, kind, error, trace, tb_offset=None):
+        if is_stub(error):
+            show_calmly(error)
+            lines = error._render_traceback_()
+        else:
+            lines = shell.InteractiveTB.structured_traceback(
+                kind, error, trace, tb_offset=tb_offset
+            )
+        shell._showtraceback(kind, error, lines)
+        return lines
+
+    shell.set_custom_exc((NotImplementedError,), show)
+
+
 def end_at_the_callers_line(error: BaseException) -> None:
     """Makes a notebook's traceback end where the caller's code does, not inside distlab."""
 

@@ -5,7 +5,10 @@ import sys
 from importlib.metadata import entry_points
 from typing import Any
 
+from distlab import look
 from distlab.errors import CheckFailed
+
+look.calm_stubs()
 
 
 def check(exercise_id: str, *objects: Any) -> None:

@@ -81,6 +81,17 @@ def test_errors_name_cells_and_lines(kernel):
     assert sorted(out.splitlines()) == ["[rank 0] I am 0", "[rank 1] I am 1"]
 
 
+def test_an_unwritten_answer_is_one_calm_line_without_ranks_too(kernel):
+    _, client = kernel
+    execute(client, SETUP)
+    execute(client, "def count(n):\n    raise NotImplementedError('This part is not written yet.')")
+    _, text = execute(client, "count(3)")
+    assert text == "NotImplementedError: count is not written yet (line 2 of its cell)."
+    _, text = execute(client, "raise NotImplementedError('addmm')")
+    assert "NotImplementedError: addmm" in text
+    assert "Traceback" in text
+
+
 def test_real_processes_behave_the_same_in_a_notebook(kernel):
     manager, client = kernel
     execute(client, SETUP)
