@@ -74,7 +74,8 @@ def run(
     take the time they would take there, and the result has a `timeline` (rules: `distlab.clock`).
     Values and ledger stay as they are.
 
-    Cost: about 0.1 ms to start a rank, 15 to 30 µs per rank and collective, twice that with a clock.
+    Cost: about 0.1 ms to start a rank, 15 to 30 µs per rank and collective (a clock
+    doubles it).
 
     Raises: what a rank raised, with a note on the other ranks; DeadlockError,
     CollectiveMismatchError, NeverWaitedError, RankTimeoutError, RankExitedError, UncopyableError;

@@ -29,7 +29,7 @@ class _Slot:
         self.inputs: list[Any] = [None] * size
         self.outputs: Sequence[Any] | None = None
         self.arrived = 0
-        self.running: set[int] = set()  # global ranks that launched it and don't wait for it
+        self.running: set[int] | tuple = ()  # global ranks that launched it and don't wait for it
         self.meeting: Meeting | None = None  # with a clock
 
 
@@ -225,7 +225,7 @@ class SimComm(CheckedComm):
         slot.inputs[self.rank] = _snapshot(given) if async_op else given
         slot.arrived += 1
         if async_op:
-            slot.running.add(self._me)
+            slot.running = {self._me, *slot.running}
             world.open_calls[self._me][call] = None
         if slot.arrived == self.size:
             del group.slots[number]
