@@ -228,6 +228,19 @@ def takes_the_step():
     return ddp_gradient
 
 
+@wrong("The share is rounded to float32: make the count with x's dtype, as x.new_tensor does.")
+def count_in_float32():
+    import torch
+
+    def ddp_gradient(comm, loss_fn, params, batch):
+        count = torch.tensor(float(len(batch[0])))
+        share = count / comm.all_reduce(count)
+        grads = torch.autograd.grad(loss_fn(params, batch), params)
+        return [comm.all_reduce(share * g) for g in grads]
+
+    return ddp_gradient
+
+
 @also_right("the sum and the count in one message, divided at the end")
 def one_message():
     import torch
