@@ -5,8 +5,9 @@ with the first run.
 """
 
 from distlab.comm import Comm
-from distlab.launch import Result, per_rank, run
+from distlab.launch import run
 from distlab.ledger import Ledger
 from distlab.notebook import check
+from distlab.result import Result, per_rank
 
 __all__ = ["Comm", "Ledger", "Result", "check", "per_rank", "run"]

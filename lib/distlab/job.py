@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distlab import isolate
-from distlab.launch import per_rank
+from distlab.result import per_rank
 
 
 class Job:

@@ -20,8 +20,8 @@ import torch.distributed as dist
 from distlab import isolate, job, rankstate, reports
 from distlab.desk import Desk
 from distlab.distcomm import DistComm
-from distlab.launch import Result
 from distlab.ledger import Ledger
+from distlab.result import Result
 from distlab.worker import LOOPBACK
 
 _SAID = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells each process

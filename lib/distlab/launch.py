@@ -1,48 +1,16 @@
 """Runs one function on n ranks."""
 
-import sys
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from distlab.ledger import Ledger
+from distlab.result import Result, per_rank
 
 if TYPE_CHECKING:
     from distlab.hardware import Cluster
-    from distlab.timeline import Timeline
 
 ENGINES = ("sim", "gloo", "nccl")
 ORDERS = ("rank", "ring")
 MAX_RANKS = 1024
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run gives back, each list by rank; a timeline only if it had a clock (`cluster=`)."""
-
-    values: list[Any]
-    ledger: Ledger
-    stdout: list[str] = field(repr=False)
-    timeline: "Timeline | None" = None
-
-
-class per_rank:
-    """Marks an argument of `run` of which each rank gets its own element, and no other rank's.
-
-    Example: `run(row_linear, 2, per_rank([x0, x1]), per_rank([w0, w1]), b)`.
-    """
-
-    def __init__(self, values: Sequence[Any]):
-        try:
-            self.values = list(values)
-        except TypeError:
-            raise TypeError(
-                f"per_rank takes a list with one value per rank, got {type(values).__name__}."
-            ) from None
-
-    def __repr__(self) -> str:
-        return f"per_rank({len(self.values)} values)"
 
 
 def run(
@@ -141,61 +109,3 @@ def _check_cluster(cluster: Any, engine: str) -> None:
         raise ValueError(
             f"cluster= is the simulator's clock; on engine={engine!r} time passes by itself."
         )
-
-
-class LabelledLines:
-    """Keeps what each rank prints, and echoes it line by line with the rank's label."""
-
-    def __init__(self, n: int, outer: Any, echo: bool):
-        self._outer = outer
-        self._echo = echo
-        self._line = [""] * n
-        self._texts: list[list[str]] = [[] for _ in range(n)]
-
-    def add(self, rank: int, text: str) -> None:
-        """Takes a piece of text that a rank printed."""
-        self._texts[rank].append(text)
-        if self._echo:
-            *lines, self._line[rank] = (self._line[rank] + text).split("\n")
-            if lines:
-                self._outer.write("".join(f"[rank {rank}] {line}\n" for line in lines))
-
-    def close(self) -> None:
-        """Echoes what was printed without a newline at the end."""
-        for rank, line in enumerate(self._line):
-            if line:
-                self._outer.write(f"[rank {rank}] {line}\n")
-        self._line = [""] * len(self._line)
-
-    def texts(self) -> list[str]:
-        """Returns all that each rank printed."""
-        return ["".join(pieces) for pieces in self._texts]
-
-
-class RankStdout:
-    """Stands in for sys.stdout while ranks are threads of this process."""
-
-    def __init__(self, outer: Any, rank_of_thread: dict[int, int], n: int, echo: bool):
-        self._outer = outer
-        self._rank_of_thread = rank_of_thread
-        self.lines = LabelledLines(n, outer, echo)
-
-    def write(self, text: str) -> int:
-        """Takes what a rank prints; text of other threads passes through."""
-        rank = self._rank_of_thread.get(threading.get_ident())
-        if rank is None:
-            return self._outer.write(text)
-        self.lines.add(rank, text)
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._outer, name)
-
-    def __enter__(self) -> "RankStdout":
-        sys.stdout = self
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if sys.stdout is self:
-            sys.stdout = self._outer
-        self.lines.close()

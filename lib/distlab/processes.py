@@ -26,8 +26,9 @@ from distlab.board import Board
 from distlab.diagnosis import Watcher
 from distlab.errors import DistError, RankDiedError, RankExitedError
 from distlab.job import Job
-from distlab.launch import LabelledLines, Result
 from distlab.ledger import Entry, Ledger
+from distlab.prints import LabelledLines
+from distlab.result import Result
 
 MAX_PROCESSES = 64
 _LOOK_S = 0.02  # how often the board is looked at while nobody reports

@@ -23,10 +23,11 @@ from distlab.clock import Clock
 from distlab.errors import RankCancelled, RankExitedError
 from distlab.hardware import Cluster
 from distlab.job import Job
-from distlab.launch import RankStdout, Result
 from distlab.ledger import Entry, Ledger, ring_bytes
+from distlab.prints import RankStdout
 from distlab.rankstate import CallerContext, RandomStates
 from distlab.reports import Call
+from distlab.result import Result
 from distlab.simcomm import Group, SimComm
 
 _UNWIND_S = 1.0  # how long the ranks of a failed run may take to unwind before they are given up
