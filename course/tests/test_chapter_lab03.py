@@ -1,15 +1,11 @@
 """Every number of the chapter on tensor parallelism, computed again."""
 
-import re
 from math import isclose
-from pathlib import Path
 
 import pytest
+from chapter import Chapter
 
-COURSE = Path(__file__).parents[1]
-CHAPTER = COURSE / "chapters" / "lab03-tensor-parallel.md"
-TEXT = CHAPTER.read_text("utf-8")
-WORDS = " ".join(TEXT.split())
+CHAPTER = Chapter("lab03-tensor-parallel")
 
 # GPT-3, a layer at a time
 h, a, L, s, b, t = 12_288, 96, 96, 2_048, 1, 8
@@ -97,19 +93,16 @@ SAID = {  # what stands in the chapter, with every number computed here
 QUOTED = {  # of others' texts, and plain specifications
     "80 GB", "450 GB/s", "400 GB/s", "900 GB/s", "600 GB/s", "400 Gb/s", "800 Gb/s",
 }  # fmt: skip
-QUANTITY = re.compile(r"[\d,.]*\d (?:billion|million|[KMGT]B/s|[KMGT]B|Gb/s|TFLOP/s|ms|s|%)(?!\w)")
 
 
 @pytest.mark.parametrize("what", SAID)
 def test_the_chapter_says_what_comes_out(what):
-    assert SAID[what] in WORDS, SAID[what]
+    assert SAID[what] in CHAPTER.words, SAID[what]
 
 
 def test_no_quantity_stands_there_that_is_not_computed():
-    computed = " ".join(SAID.values())
-    found = set(QUANTITY.findall(WORDS))
-    assert len(found) > 20
-    assert {q for q in found if q not in computed} <= QUOTED
+    assert len(CHAPTER.quantities()) > 20
+    assert CHAPTER.unproved(SAID.values()) <= QUOTED
 
 
 def test_the_ratio_in_closed_form_is_the_ratio_of_times():
@@ -126,13 +119,14 @@ def test_claims_without_a_unit_hold():
 
 
 def test_pictures_exist_and_are_described():
-    pictures = re.findall(r"!\[(.*?)\]\((.*?)\)", TEXT)
+    pictures = CHAPTER.pictures()
     assert len(pictures) >= 5
     for alt, path in pictures:
         assert len(alt.split()) >= 8, path
-        assert (CHAPTER.parent / path).is_file(), path
+        assert path.is_file(), path
 
 
 def test_links_lead_somewhere():
-    for path in re.findall(r"(?<!!)\[.*?\]\((?!http)(.*?)\)", TEXT):
-        assert (CHAPTER.parent / path).exists(), path
+    assert CHAPTER.links()
+    for path in CHAPTER.links():
+        assert path.exists(), path

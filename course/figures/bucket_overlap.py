@@ -1,0 +1,36 @@
+"""Draws bucket_overlap.svg: `python course/figures/bucket_overlap.py`."""
+
+from fractions import Fraction
+from pathlib import Path
+
+from distlab.plot import Picture, timeline
+from distlab.timeline import Event, Timeline
+
+FORWARD_MS, BACKWARD_MS, BUCKETS = 4, 8, 4
+
+
+def step(reduce_ms: Fraction) -> Timeline:
+    """Returns one rank's step whose backward fills equal buckets, each sent in `reduce_ms`."""
+
+    def event(stream: str, name: str, start: Fraction, length: Fraction, role: str) -> Event:
+        return Event(0, stream, name, name, start / 1000, (start + length) / 1000, role=role)
+
+    ready = link_free = Fraction(FORWARD_MS)
+    part = Fraction(BACKWARD_MS, BUCKETS)
+    events = [event("compute", "forward", Fraction(0), ready, "activations")]
+    for k in range(1, BUCKETS + 1):
+        events.append(event("compute", f"backward {k}", ready, part, "gradients"))
+        ready += part
+        start = max(ready, link_free)
+        events.append(event("comm", f"bucket {k}", start, reduce_ms, "communication"))
+        link_free = start + reduce_ms
+    return Timeline(events, ranks=1)
+
+
+def picture() -> Picture:
+    """Returns the timeline of a step whose sending is shorter than its backward."""
+    return timeline(step(Fraction(3, 2)), title="Sending hides behind backward, but for the end")
+
+
+if __name__ == "__main__":
+    picture().save(Path(__file__).with_suffix(".svg"))
