@@ -15,15 +15,13 @@ def step(reduce_ms: Fraction) -> Timeline:
     def event(stream: str, name: str, start: Fraction, length: Fraction, role: str) -> Event:
         return Event(0, stream, name, name, start / 1000, (start + length) / 1000, role=role)
 
-    ready = link_free = Fraction(FORWARD_MS)
-    part = Fraction(BACKWARD_MS, BUCKETS)
-    events = [event("compute", "forward", Fraction(0), ready, "activations")]
-    for k in range(1, BUCKETS + 1):
-        events.append(event("compute", f"backward {k}", ready, part, "gradients"))
-        ready += part
-        start = max(ready, link_free)
-        events.append(event("comm", f"bucket {k}", start, reduce_ms, "communication"))
-        link_free = start + reduce_ms
+    forward, part = Fraction(FORWARD_MS), Fraction(BACKWARD_MS, BUCKETS)
+    slower = max(part, reduce_ms)  # sets the pace, after the first part of backward
+    events = [event("compute", "forward", Fraction(0), forward, "activations")]
+    for k in range(BUCKETS):
+        begins, sent = forward + k * part, forward + part + k * slower
+        events.append(event("compute", f"backward {k + 1}", begins, part, "gradients"))
+        events.append(event("comm", f"bucket {k + 1}", sent, reduce_ms, "communication"))
     return Timeline(events, ranks=1)
 
 

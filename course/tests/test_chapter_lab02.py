@@ -34,7 +34,7 @@ def ratio(tokens: float, rate: float) -> float:
 
 
 def visible(backward: float, sending: float, k: int) -> float:
-    """The chapter's formula."""
+    """What equal buckets leave visible, in closed form."""
     if sending <= backward:
         return sending / k
     return sending - backward + backward / k
@@ -102,9 +102,9 @@ SAID = {  # what stands in the chapter, with every number computed here
     f"where each GPU now sends {across / 1e9:.2f} GB",
     "the picture": f"ends at {4 + 8 + visible(8, 4 * 1.5, 4):g} ms. Without overlap it would end "
     f"at {4 + 8 + 4 * 1.5:g} ms, and with perfect overlap at {4 + 8} ms",
-    "a slow link": f"With {3} ms per bucket the same step ends at "
+    "a slow link": f"with {3} ms per bucket the same step ends at "
     f"{4 + 8 + visible(8, 12, 4):g} ms, and {visible(8, 12, 4):g} ms of {4 * 3} ms are visible",
-    "backward": f"$T_b$ is {backward_s:.3f} s, and the bytes take {sent / network:.3f} s",
+    "backward": f"backward takes {backward_s:.3f} s, and the bytes take {sent / network:.3f} s",
     "buckets": f"With 100 buckets the visible part is {visible_s(100) * 1e3:.1f} ms, with 500 it "
     f"is {visible_s(500) * 1e3:.1f} ms",
     "the default": f"25 MiB make {buckets} buckets out of {S / 1e9:.0f} GB, whose latencies alone "
@@ -164,7 +164,7 @@ def test_the_ratio_in_closed_form_is_the_ratio_of_times():
 
 
 @pytest.mark.parametrize("reduce_ms", [1, 1.5, 2, 3, 5])
-def test_the_formula_for_the_visible_part_is_what_a_timeline_shows(reduce_ms):
+def test_the_visible_part_in_closed_form_is_what_a_timeline_shows(reduce_ms):
     step = runpy.run_path(str(FIGURES / "bucket_overlap.py"))["step"](Fraction(reduce_ms))
     assert isclose(step.exposed_comm_s(0) * 1e3, visible(8, 4 * reduce_ms, 4), rel_tol=1e-12)
     assert isclose(step.makespan_s * 1e3, 12 + visible(8, 4 * reduce_ms, 4), rel_tol=1e-12)
