@@ -1,4 +1,11 @@
-"""Every mechanical mutant of a solution loses points, unless its room says why it is equivalent."""
+"""Every mechanical mutant of a solution loses points, unless its room says why it is equivalent.
+
+One test per exercise, not per mutant: there are thousands, and naming them all takes longer than
+most need to die.
+"""
+
+import contextlib
+import signal
 
 import pytest
 from corpus import imports_text, lost_groups, objects_of, solution_text
@@ -7,44 +14,82 @@ from mutants import mutants
 from distgrade.exercise import all_exercises, cell_objects
 
 EXERCISES = {e.id: e for e in all_exercises()}
-MUTANTS = {
-    f"{e.id} {name}": (e, name, text)
-    for e in EXERCISES.values()
-    for name, text in mutants(solution_text(e))
-}
-# Right answers by other methods have mutants too: they reach further into the cases.
-COUSINS = {
-    f"{e.id} {a.name} {name}": (e, f"{a.name} {name}", text)
-    for e in EXERCISES.values()
-    for a in e.also_right
-    for name, text in mutants(a.source)
-}
+LIMIT_S = 30  # of computing, not of waiting: a mutant that loops for ever is dead
+
+every_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
+
+
+def of_solution(exercise) -> dict[str, str]:
+    return dict(mutants(solution_text(exercise)))
+
+
+def of_cousins(exercise) -> dict[str, str]:
+    """Mutants of right answers by other methods: they reach further into the cases."""
+    return {
+        f"{answer.name} {name}": text
+        for answer in exercise.also_right
+        for name, text in mutants(answer.source)
+    }
+
+
+@contextlib.contextmanager
+def limited():
+    """Interrupts what computes for too long."""
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def survives(exercise, text) -> bool:
     try:
-        objects = objects_of(exercise, text)
-    except Exception:  # a mutant whose cell fails is dead
+        with limited():
+            return not lost_groups(exercise, objects_of(exercise, text))
+    except (Exception, KeyboardInterrupt):  # a mutant whose cell fails, or never ends, is dead
         return False
-    return not lost_groups(exercise, objects)
 
 
-@pytest.mark.parametrize(("exercise", "name", "text"), MUTANTS.values(), ids=MUTANTS)
-def test_a_mutant_of_the_solution_dies_unless_equivalent(exercise, name, text):
-    assert survives(exercise, text) == (name in exercise.equivalent), text
+def unexpected(exercise, found: dict[str, str]) -> list[str]:
+    """Mutants that live without a reason, or die although the room calls them equivalent."""
+    return [
+        f"{name}\n{text}"
+        for name, text in found.items()
+        if survives(exercise, text) != (name in exercise.equivalent)
+    ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("exercise", "name", "text"), COUSINS.values(), ids=COUSINS)
-def test_a_mutant_of_another_right_answer_dies_unless_equivalent(exercise, name, text):
-    assert survives(exercise, text) == (name in exercise.equivalent), text
+@every_exercise
+def test_mutants_of_the_solution_die_unless_equivalent(exercise):
+    assert unexpected(exercise, of_solution(exercise)) == []
 
 
-@pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
+@pytest.mark.slow
+@every_exercise
+def test_mutants_of_other_right_answers_die_unless_equivalent(exercise):
+    assert unexpected(exercise, of_cousins(exercise)) == []
+
+
+@every_exercise
 def test_what_is_called_equivalent_is_a_mutant_and_has_a_reason(exercise):
-    known = {name for e, name, _ in (*MUTANTS.values(), *COUSINS.values()) if e is exercise}
+    known = {*of_solution(exercise), *of_cousins(exercise)} if exercise.equivalent else set()
     assert set(exercise.equivalent) <= known
     assert all(len(reason.split()) >= 4 for reason in exercise.equivalent.values())
+
+
+def test_a_mutant_that_never_ends_is_dead(monkeypatch):
+    monkeypatch.setattr("test_mutants.LIMIT_S", 0.3)
+    exercise = EXERCISES["lab03.row_linear"]
+    assert not survives(exercise, "while True:\n    pass")
+    endless = "def row_linear(*args, **kwargs):\n    while True:\n        pass"
+    assert not survives(exercise, endless)
 
 
 def test_the_mutants_do_what_they_say():
