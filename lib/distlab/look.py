@@ -27,8 +27,8 @@ def show_calmly(error: NotImplementedError) -> None:
 
 def calm_stubs() -> None:
     """Lets this notebook, if there is one, show an untouched stub as one line everywhere."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None:
+    ask = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    if ask() is None:
         return
 
     def show(shell, kind, error, trace, tb_offset=None):
@@ -42,7 +42,7 @@ def calm_stubs() -> None:
         shell._showtraceback(kind, error, lines)
         return lines
 
-    shell.set_custom_exc((NotImplementedError,), show)
+    ask().set_custom_exc((NotImplementedError,), show)
 
 
 def end_at_the_callers_line(error: BaseException) -> None:
