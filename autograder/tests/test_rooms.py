@@ -50,6 +50,7 @@ def test_two_runs_of_the_solution_agree_to_the_last_bit(exercise):
         assert not compare(one.tree, other.tree, rtol=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("exercise", "answer"), WRONG.values(), ids=WRONG)
 def test_a_wrong_answer_fails_with_its_own_sentence(exercise, answer):
     outcome = grade(exercise, observe_here(exercise, answer.objects()))
@@ -58,6 +59,7 @@ def test_a_wrong_answer_fails_with_its_own_sentence(exercise, answer):
     assert len(outcome.lines) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("exercise", "answer"), RIGHT.values(), ids=RIGHT)
 def test_a_right_answer_by_another_method_passes(exercise, answer):
     outcome = grade(exercise, observe_here(exercise, answer.objects(), SEEDS))

@@ -12,6 +12,8 @@ from distgrade.exercise import GraderError, RoomError, all_exercises
 from distgrade.references import ReferenceFileError
 from distgrade.verify import grade
 
+pytestmark = pytest.mark.slow
+
 EXERCISES = {e.id: e for e in all_exercises()}
 SEEDS = (0, 99)
 
