@@ -82,7 +82,7 @@ def _check_machine(n: int, backend: str) -> None:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="distlab-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"distlab-{os.getpid()}-"))
     try:
         yield folder
     finally:

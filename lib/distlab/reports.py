@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Container, Sequence
-from types import FrameType
+from types import FrameType, TracebackType
 
 from distlab.errors import (
     CollectiveMismatchError,
@@ -287,3 +287,11 @@ def timeout(
         )
     lines.append("Look for a loop that never ends; if the work is real, pass a larger timeout=.")
     return RankTimeoutError("\n".join(lines))
+
+
+def without_our_frames(error: BaseException) -> BaseException:
+    """Cuts distlab's frames off the top of an error's traceback: the student's own come first."""
+    frames: TracebackType | None = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HERE):
+        frames = frames.tb_next
+    return error.with_traceback(frames)

@@ -9,13 +9,11 @@ Cost: one hand-over per rank and collective (figures: lib/benchmarks).
 
 import contextlib
 import ctypes
-import os
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, NoReturn
 
 from distlab import isolate, reports
@@ -31,7 +29,6 @@ from distlab.result import Result
 from distlab.simcomm import Group, SimComm
 
 _UNWIND_S = 1.0  # how long the ranks of a failed run may take to unwind before they are given up
-_HERE = os.path.dirname(__file__) + os.sep
 
 
 def run(
@@ -175,7 +172,7 @@ class World:
             except SystemExit as error:
                 self._record(rank, reports.exited(rank, error))
             except BaseException as error:
-                self._record(rank, without_our_frames(error))
+                self._record(rank, reports.without_our_frames(error))
             self._leave(rank)
 
     def _record(self, rank: int, error: BaseException) -> None:
@@ -248,11 +245,3 @@ def _raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error)
     )
-
-
-def without_our_frames(error: BaseException) -> BaseException:
-    """Cuts distlab's frames off the top of an error's traceback: the student's own come first."""
-    frames: TracebackType | None = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HERE):
-        frames = frames.tb_next
-    return error.with_traceback(frames)

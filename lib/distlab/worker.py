@@ -148,9 +148,7 @@ def _take_random_state(orders: Orders) -> None:
 
 def _packed_error(error: BaseException) -> tuple[bytes | None, str, str]:
     """An error as (itself, if it can travel; its class and text; its traceback as text)."""
-    from distlab.simulator import without_our_frames
-
-    error = without_our_frames(error)
+    error = reports.without_our_frames(error)
     text = "".join(traceback.format_exception(error)).rstrip()
     summary = "".join(traceback.format_exception_only(error)).strip()
     packed: Any = None
