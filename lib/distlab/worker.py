@@ -5,6 +5,7 @@ import datetime
 import faulthandler
 import os
 import pickle
+import shutil
 import signal
 import sys
 import threading
@@ -76,7 +77,7 @@ def main(rank: int, orders_file: Path, own: bytes, mail: Connection) -> None:
             mail.send(message)
 
     goodbye = threading.Event()
-    threading.Thread(target=_listen, args=(mail, goodbye), daemon=True).start()
+    threading.Thread(target=_listen, args=(mail, goodbye, orders_file.parent), daemon=True).start()
     sys.stdout, sys.stderr = _Stream(OUT, say), _Stream(ERR, say)
     orders: Orders = pickle.loads(orders_file.read_bytes())
     stacks = open(orders.folder / f"stack-{rank}", "w")  # noqa: SIM115 - open as long as we live
@@ -88,11 +89,12 @@ def main(rank: int, orders_file: Path, own: bytes, mail: Connection) -> None:
     os._exit(0)  # nothing of ours is left to write
 
 
-def _listen(mail: Connection, goodbye: threading.Event) -> None:
+def _listen(mail: Connection, goodbye: threading.Event, folder: Path) -> None:
     try:
         mail.recv()
         goodbye.set()
-    except (EOFError, OSError):  # the launching process is gone
+    except (EOFError, OSError):  # the launching process is gone, and can't tidy up any more
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -380,6 +381,7 @@ run(body, 2, engine="gloo", timeout=60)
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    assert not list(Path(tempfile.gettempdir()).glob(f"distlab-{child.pid}-*"))
 
 
 def test_a_script_without_a_main_guard_runs_once(tmp_path):
