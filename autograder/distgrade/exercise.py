@@ -90,6 +90,7 @@ class _Marked:
     name: str
     sentence: str
     right: bool
+    edits: tuple[tuple[str, str], ...] = ()  # to the text of the answer called `name`
 
 
 def wrong(sentence: str):
@@ -100,6 +101,14 @@ def wrong(sentence: str):
 def also_right(sentence: str):
     """Mark a function as a right answer by another method; `sentence` names the method."""
     return lambda function: _Marked(function.__name__, sentence, True)
+
+
+def slip(answer: _Marked, sentence: str, *edits: tuple[str, str]) -> _Marked:
+    """Return a wrong answer that is `answer` but for edits (old, new), each in one place.
+
+    Example: `twice = slip(closed_form, "A tied head is there once.", ("2 - cfg.tied", "2"))`.
+    """
+    return _Marked(answer.name, sentence, False, edits)
 
 
 @dataclass(frozen=True, eq=False)  # an exercise is itself only: it can be a key of a cache
@@ -166,6 +175,14 @@ def _cell_text(text: str, node: ast.FunctionDef) -> str:
     return textwrap.dedent("".join(lines)).strip() + "\n"
 
 
+def _edited(text: str, edits: tuple[tuple[str, str], ...], name: str) -> str:
+    for old, new in edits:
+        if text.count(old) != 1:
+            raise RoomError(f"{name}: {old!r} stands {text.count(old)} times in the answer.")
+        text = text.replace(old, new)
+    return text
+
+
 def _first_line(node: ast.stmt) -> int:
     decorators = getattr(node, "decorator_list", [])
     return min([node.lineno, *(d.lineno for d in decorators)])
@@ -219,7 +236,7 @@ def read_room(module, path: Path, exercise_id: str) -> Exercise:
             name,
             marked.sentence,
             marked.right,
-            _cell_text(text, nodes[name]),
+            _edited(_cell_text(text, nodes[marked.name]), marked.edits, name),
             tuple(module.NAMES),
             f"<{exercise_id} {name}>",
         )

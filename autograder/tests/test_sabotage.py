@@ -177,3 +177,25 @@ def test_a_room_that_breaks_the_contract_is_refused(tmp_path, old, new, why):
     assert old in TOY
     with pytest.raises(RoomError, match=why):
         toy_room(tmp_path, TOY.replace(old, new, 1))
+
+
+SLIP = """
+from distgrade.exercise import slip
+
+left_alone = slip(by_factors, "Nothing was doubled.", ("x.mul(2)", "x.mul(1)"))
+"""
+
+
+def test_a_slip_is_a_right_answer_with_one_place_changed(tmp_path):
+    exercise = toy_room(tmp_path, TOY + SLIP)
+    right, slipped = exercise.also_right[-1], exercise.wrong[-1]
+    assert (slipped.name, slipped.right) == ("left_alone", False)
+    assert slipped.source == right.source.replace("x.mul(2)", "x.mul(1)") != right.source
+    (double,) = slipped.objects()
+    assert double(torch.tensor([3])).item() == 3
+
+
+@pytest.mark.parametrize("place", ["x.mul(3)", "x"])
+def test_a_slip_whose_place_is_not_unique_is_refused(tmp_path, place):
+    with pytest.raises(RoomError, match=r"left_alone: .* times"):
+        toy_room(tmp_path, TOY + SLIP.replace("x.mul(2)", place))

@@ -7,103 +7,49 @@ K/V heads, Shazeer 2020 (arXiv:2002.05202) for gated MLPs, Fedus et al. 2021 (ar
 experts. Oracle: every tensor that a checkpoint would hold is listed, its entries multiplied out.
 """
 
-from distgrade.exercise import Case, Exact, also_right, wrong
+from distgrade.exercise import Case, Exact, also_right, slip, wrong
 
 NAMES = ("count_params",)
 FORBID = ()
 TOLERANCE = Exact(why="whole numbers")
 CREDIT = {"dense": 2, "K/V heads and gates": 2, "experts": 2}
+_LLAMA = {"gated": True, "norm": "rms"}
 CASES = (
     Case(
         "a small GPT",
         "dense",
-        shape={
-            "layers": 3,
-            "hidden": 24,
-            "heads": 4,
-            "ffn": 96,
-            "vocab": 101,
-            "positions": 17,
-            "bias": True,
-            "tied": True,
-        },
+        shape=dict(
+            layers=3, hidden=24, heads=4, ffn=96, vocab=101, positions=17, bias=True, tied=True
+        ),
     ),
     Case(
         "RMS norms, a head of its own, narrow heads",
         "dense",
-        shape={
-            "layers": 2,
-            "hidden": 40,
-            "heads": 4,
-            "head_dim": 6,
-            "ffn": 50,
-            "vocab": 77,
-            "norm": "rms",
-        },
+        shape=dict(layers=2, hidden=40, heads=4, head_dim=6, ffn=50, vocab=77, norm="rms"),
     ),
     Case(
         "a small Llama",
         "K/V heads and gates",
-        shape={
-            "layers": 5,
-            "hidden": 48,
-            "heads": 6,
-            "kv_heads": 2,
-            "ffn": 56,
-            "gated": True,
-            "norm": "rms",
-            "vocab": 90,
-        },
+        shape=_LLAMA | dict(layers=5, hidden=48, heads=6, kv_heads=2, ffn=56, vocab=90),
     ),
     Case(
         "with biases",
         "K/V heads and gates",
-        shape={
-            "layers": 2,
-            "hidden": 30,
-            "heads": 5,
-            "kv_heads": 1,
-            "head_dim": 8,
-            "ffn": 44,
-            "gated": True,
-            "bias": True,
-            "tied": True,
-            "vocab": 64,
-        },
+        shape=dict(layers=2, hidden=30, heads=5, kv_heads=1, head_dim=8, ffn=44, vocab=64)
+        | dict(gated=True, bias=True, tied=True),
     ),
     Case(
         "a small Mixtral",
         "experts",
-        shape={
-            "layers": 3,
-            "hidden": 32,
-            "heads": 4,
-            "ffn": 40,
-            "gated": True,
-            "norm": "rms",
-            "vocab": 50,
-            "experts": 8,
-            "active_experts": 2,
-            "expert_ffn": 40,
-        },
+        shape=_LLAMA
+        | dict(layers=3, hidden=32, heads=4, ffn=40, vocab=50)
+        | dict(experts=8, active_experts=2, expert_ffn=40),
     ),
     Case(
         "a small Maverick",
         "experts",
-        shape={
-            "layers": 7,
-            "hidden": 20,
-            "heads": 2,
-            "ffn": 64,
-            "gated": True,
-            "bias": True,
-            "vocab": 40,
-            "experts": 6,
-            "active_experts": 1,
-            "shared_experts": 3,
-            "expert_ffn": 18,
-            "dense_layers": 2,
-        },
+        shape=dict(layers=7, hidden=20, heads=2, ffn=64, gated=True, bias=True, vocab=40)
+        | dict(experts=6, active_experts=1, shared_experts=3, expert_ffn=18, dense_layers=2),
     ),
 )
 
@@ -166,618 +112,6 @@ def oracle(case, given):
         parts[part] += prod(shape)
     total = sum(parts.values())
     return parts | {"total": total, "active": total - sum(map(prod, idle))}
-
-
-@wrong("K and V have kv_heads heads, which may be fewer than Q's.")
-def wide_keys_and_values():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("A gated MLP has three matrices: two go up, one comes down.")
-def two_matrices():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("A tied output head is the embedding table itself: it is there once.")
-def tied_twice():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * 2 + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("Where the output head is not tied, it is a second table of vocab times hidden.")
-def no_head():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("One norm is missing: after the last layer there is one more, before the head.")
-def no_final_norm():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("A LayerNorm has a scale and a shift: two numbers for each of hidden.")
-def only_scales():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("An RMS norm has a scale and no shift.")
-def always_shifts():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = 2 * h
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong(
-    "That is 12Lh² and the tables: a rule of thumb without biases, norms and this model's widths."
-)
-def twelve_l_h_squared():
-    def count_params(cfg):
-        square = cfg.hidden**2
-        parts = {
-            "embeddings": (cfg.vocab * (1 if cfg.tied else 2) + cfg.positions) * cfg.hidden,
-            "attention": 4 * cfg.layers * square,
-            "mlp": 8 * cfg.layers * square,
-            "norms": 0,
-        }
-        total = sum(parts.values())
-        return parts | {"total": total, "active": total}
-
-    return count_params
-
-
-@wrong("With cfg.bias every matrix of a layer has one more number for each of its outputs.")
-def no_biases():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("A bias is as long as its matrix's output, not its input.")
-def bias_as_long_as_the_input():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + rows * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("Q and O are heads times head_dim wide, which need not be hidden.")
-def heads_as_wide_as_hidden():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = h, cfg.kv_heads * h // cfg.heads
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("The table of positions is missing from the embeddings.")
-def no_positions():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2)
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("There are cfg.layers layers: one was counted.")
-def one_layer():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = 1 - min(cfg.moe_layers, 1)
-            return dense * mlp(cfg.ffn) + min(cfg.moe_layers, 1) * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": 3 * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("The MLP holds every expert, chosen or not: only active is about the chosen ones.")
-def one_expert():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.active_experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("A token uses its active_experts and the shared ones, not every expert.")
-def all_experts_active():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("A router of experts times hidden stands in front of each layer's experts.")
-def no_router():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * experts
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("dense_layers of the layers have no experts: their MLP is ffn wide.")
-def no_dense_layers():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return cfg.layers * (experts + h * cfg.experts) if cfg.experts else dense * mlp(cfg.ffn)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("Shared experts are there besides the routed ones, and every token uses them.")
-def no_shared_experts():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = used * mlp(cfg.expert_ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
-
-
-@wrong("An expert is expert_ffn wide: ffn is the width of a dense layer's MLP.")
-def experts_as_wide_as_ffn():
-    def count_params(cfg):
-        h = cfg.hidden
-
-        def matrix(rows, columns):
-            return rows * columns + columns * cfg.bias
-
-        def mlp(width):
-            return (2 if cfg.gated else 1) * matrix(h, width) + matrix(width, h)
-
-        def all_mlps(used):
-            experts = (used + cfg.shared_experts) * mlp(cfg.ffn)
-            dense = cfg.layers - cfg.moe_layers
-            return dense * mlp(cfg.ffn) + cfg.moe_layers * (experts + h * cfg.experts)
-
-        wide, narrow = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = matrix(h, wide) + 2 * matrix(h, narrow) + matrix(wide, h)
-        tables = cfg.vocab * (1 if cfg.tied else 2) + cfg.positions
-        norm = h * (2 if cfg.norm == "layer" else 1)
-        parts = {
-            "embeddings": tables * h,
-            "attention": cfg.layers * attention,
-            "mlp": all_mlps(cfg.experts),
-            "norms": (2 * cfg.layers + 1) * norm,
-        }
-        total = sum(parts.values())
-        active = total - parts["mlp"] + all_mlps(cfg.active_experts)
-        return parts | {"total": total, "active": active}
-
-    return count_params
 
 
 @also_right("every layer's tensors are added up one by one")
@@ -856,6 +190,149 @@ def in_closed_form():
             "norms": norms,
             "mlp": mlp(cfg.experts),
         }
+
+    return count_params
+
+
+@also_right("part by part, then the idle experts taken away")
+def part_by_part():
+    def count_params(cfg):
+        h, bias = cfg.hidden, cfg.bias
+        layers, moe = cfg.layers, cfg.moe_layers
+        q, kv = cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
+        scale_and_shift = 2 if cfg.norm == "layer" else 1
+
+        def matrix(rows, columns):
+            return rows * columns + columns * bias
+
+        def mlp(width):
+            return (1 + cfg.gated) * matrix(h, width) + matrix(width, h)
+
+        def mlps(routed):
+            experts = (routed + cfg.shared_experts) * mlp(cfg.expert_ffn)
+            return (layers - moe) * mlp(cfg.ffn) + moe * (experts + h * cfg.experts)
+
+        parts = {
+            "embeddings": h * ((2 - cfg.tied) * cfg.vocab + cfg.positions),
+            "attention": layers * (matrix(h, q + 2 * kv) + matrix(q, h)),
+            "mlp": mlps(cfg.experts),
+            "norms": (2 * layers + 1) * h * scale_and_shift,
+        }
+        total = sum(parts.values())
+        idle = parts["mlp"] - mlps(cfg.active_experts)
+        return parts | {"total": total, "active": total - idle}
+
+    return count_params
+
+
+wide_keys_and_values = slip(
+    part_by_part,
+    "K and V have kv_heads heads, which may be fewer than Q's.",
+    ("cfg.kv_heads * cfg.head_dim", "cfg.heads * cfg.head_dim"),
+)
+two_matrices = slip(
+    part_by_part,
+    "A gated MLP has three matrices: two go up, one comes down.",
+    ("(1 + cfg.gated) * ", ""),
+)
+tied_twice = slip(
+    part_by_part,
+    "A tied output head is the embedding table itself: it is there once.",
+    ("(2 - cfg.tied)", "2"),
+)
+no_head = slip(
+    part_by_part,
+    "Where the output head is not tied, it is a second table of vocab times hidden.",
+    ("(2 - cfg.tied) * ", ""),
+)
+no_final_norm = slip(
+    part_by_part,
+    "One norm is missing: after the last layer there is one more, before the head.",
+    ("(2 * layers + 1)", "2 * layers"),
+)
+only_scales = slip(
+    part_by_part,
+    "A LayerNorm has a scale and a shift: two numbers for each of hidden.",
+    (" * scale_and_shift", ""),
+)
+always_shifts = slip(
+    part_by_part,
+    "An RMS norm has a scale and no shift.",
+    (" * scale_and_shift", " * 2"),
+)
+no_biases = slip(
+    part_by_part,
+    "With cfg.bias every matrix of a layer has one more number for each of its outputs.",
+    ("cfg.hidden, cfg.bias", "cfg.hidden, 0"),
+)
+bias_as_long_as_the_input = slip(
+    part_by_part,
+    "A bias is as long as its matrix's output, not its input.",
+    ("columns * bias", "rows * bias"),
+    ("matrix(h, q + 2 * kv)", "matrix(h, q) + 2 * matrix(h, kv)"),
+)
+heads_as_wide_as_hidden = slip(
+    part_by_part,
+    "Q and O are heads times head_dim wide, which need not be hidden.",
+    ("cfg.heads * cfg.head_dim", "h"),
+    ("cfg.kv_heads * cfg.head_dim", "cfg.kv_heads * h // cfg.heads"),
+)
+no_positions = slip(
+    part_by_part,
+    "The table of positions is missing from the embeddings.",
+    (" + cfg.positions", ""),
+)
+one_layer = slip(
+    part_by_part,
+    "There are cfg.layers layers: one was counted.",
+    ("cfg.layers, cfg.moe_layers", "1, min(cfg.moe_layers, 1)"),
+)
+one_expert = slip(
+    part_by_part,
+    "The MLP holds every expert, chosen or not: only active is about the chosen ones.",
+    ('"mlp": mlps(cfg.experts)', '"mlp": mlps(cfg.active_experts)'),
+)
+all_experts_active = slip(
+    part_by_part,
+    "A token uses its active_experts and the shared ones, not every expert.",
+    ("mlps(cfg.active_experts)", "mlps(cfg.experts)"),
+)
+no_router = slip(
+    part_by_part,
+    "A router of experts times hidden stands in front of each layer's experts.",
+    ("(experts + h * cfg.experts)", "experts"),
+)
+no_dense_layers = slip(
+    part_by_part,
+    "dense_layers of the layers have no experts: their MLP is ffn wide.",
+    ("cfg.layers, cfg.moe_layers", "cfg.layers, cfg.layers if cfg.experts else 0"),
+)
+no_shared_experts = slip(
+    part_by_part,
+    "Shared experts are there besides the routed ones, and every token uses them.",
+    ("(routed + cfg.shared_experts)", "routed"),
+)
+experts_as_wide_as_ffn = slip(
+    part_by_part,
+    "An expert is expert_ffn wide: ffn is the width of a dense layer's MLP.",
+    ("mlp(cfg.expert_ffn)", "mlp(cfg.ffn)"),
+)
+
+
+@wrong(
+    "That is 12Lh² and the tables: a rule of thumb without biases, norms and this model's widths."
+)
+def twelve_l_h_squared():
+    def count_params(cfg):
+        square = cfg.hidden**2
+        parts = {
+            "embeddings": (cfg.vocab * (1 if cfg.tied else 2) + cfg.positions) * cfg.hidden,
+            "attention": 4 * cfg.layers * square,
+            "mlp": 8 * cfg.layers * square,
+            "norms": 0,
+        }
+        total = sum(parts.values())
+        return parts | {"total": total, "active": total}
 
     return count_params
 
