@@ -7,7 +7,10 @@ colour vision). Matplotlib is imported only when something is drawn.
 import base64
 import html
 import io
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ COLOURS = {
 }
 INK = "#222222"
 MUTED = "#5A5A5A"
+GRID = "#E4E4E4"
 WIDTH_IN = 7.2  # 720 px wide in a notebook at 100 px per inch; shrinks with a narrower page
 
 
@@ -90,3 +94,66 @@ def block(axes: Any, x: float, y: float, width: float, height: float, colour: st
     axes.add_patch(
         Rectangle((x, y), width, height, facecolor=tint, edgecolor=colour, linewidth=1.6)
     )
+
+
+def style(axes: Any, xlabel: str, ylabel: str, title: str, *, pad_in: float = 6 / 72) -> None:
+    """Gives a chart its labels, its title on the left, and quiet lines."""
+    axes.set_xlabel(xlabel, fontsize=10.5)
+    axes.set_ylabel(ylabel, fontsize=10.5)
+    axes.set_title(title, fontsize=12, weight="bold", color=INK, loc="left", pad=72 * pad_in)
+    axes.grid(axis="y", color=GRID)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def halo() -> dict[str, Any]:
+    """Returns what keeps a text readable where a line runs under it."""
+    from matplotlib.patheffects import withStroke
+
+    return {
+        "path_effects": [withStroke(linewidth=3, foreground="white", alpha=0.75)],
+        "zorder": 4,
+    }
+
+
+@lru_cache(maxsize=4096)
+def text_size_in(text: str, size: float, *, bold: bool = False) -> tuple[float, float]:
+    """Returns a text's width and height in inches, before it is drawn."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(size=size, weight="bold" if bold else "normal")
+    lines = text.split("\n")
+    widths = [text_to_path.get_text_width_height_descent(line, font, False)[0] for line in lines]
+    return max(widths) / 72, len(lines) * 1.2 * size / 72
+
+
+def wraps(text: str) -> list[str]:
+    """Returns a text on one line, on two, on three ...: `wraps("a b") == ["a b", "a\\nb"]`.
+
+    Of all ways to break it into so many lines, the one whose longest line is shortest.
+    """
+    words = text.split(" ")
+    found = [text]
+    for lines in range(2, len(words) + 1):
+        for width in range(max(map(len, words)), len(text) + 1):
+            made = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+            if len(made) <= lines:
+                found.append("\n".join(made))
+                break
+    return list(dict.fromkeys(found))
+
+
+def fitting(
+    ways: Sequence[str], width_in: float, size: float, smallest: float, *, bold: bool = False
+) -> tuple[str, float]:
+    """Returns the first way to write a text that fits, and the size of its letters in points.
+
+    First all ways in full size, then the last one in ever smaller letters.
+    """
+    for way in ways:
+        if text_size_in(way, size, bold=bold)[0] <= width_in:
+            return way, size
+    while size > smallest and text_size_in(ways[-1], size, bold=bold)[0] > width_in:
+        size -= 0.5
+    return ways[-1], size

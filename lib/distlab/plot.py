@@ -1,9 +1,9 @@
 """Pictures of who holds what and what it costs: the place to import them from.
 
-Shard maps and values by rank stand here; what has axes (scaling lines, memory stacks, rooflines)
-comes from `distlab.charts`, timelines from `distlab.gantt`. One colour per role through the whole
-course. Matplotlib is imported only when something is drawn. Every function returns a `Picture`,
-which a notebook shows with an alternative text.
+Shard maps and values by rank stand here; scaling lines and rooflines come from
+`distlab.charts`, memory stacks from `distlab.stacks`, timelines from `distlab.gantt`. One colour
+per role through the whole course. Matplotlib is imported only when something is drawn. Every
+function returns a `Picture`, which a notebook shows with an alternative text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,8 +12,9 @@ from typing import Any
 
 from distlab import canvas
 from distlab.canvas import COLOURS, INK, MUTED, WIDTH_IN, Picture
-from distlab.charts import memory_stack, roofline, scaling_line
+from distlab.charts import roofline, scaling_line
 from distlab.gantt import timeline
+from distlab.stacks import memory_stack
 
 __all__ = [
     "COLOURS",
@@ -114,21 +115,37 @@ def rank_values(
         name: [_short(value) for value in column]
         for name, column in zip(roles, by_column, strict=True)
     }
-    row_in, head_in = 0.40, (0.75 if title else 0.40)
-    figure = canvas.figure(head_in + ranks * row_in + 0.38)
+    left_in, row_in = 0.66, 0.40
+    wide_in = (WIDTH_IN - left_in - 0.04) / len(texts)
+    heads = {name: canvas.fitting(canvas.wraps(name), wide_in - 0.06, 10.5, 7.0) for name in texts}
+    notes = {
+        name: "same on every rank" if len(set(cells)) == 1 else "differs by rank"
+        for name, cells in texts.items()
+    }
+    feet = {
+        name: canvas.fitting(canvas.wraps(note), wide_in - 0.06, 8.5, 6.0)
+        for name, note in notes.items()
+    }
+    names_in = max(canvas.text_size_in(*head)[1] for head in heads.values()) + 0.10
+    head_in = names_in + (0.45 if title else 0.10)
+    foot_in = max(canvas.text_size_in(*foot)[1] for foot in feet.values()) + 0.12
+    figure = canvas.figure(head_in + ranks * row_in + foot_in)
     axes = canvas.page(figure)
-    axes.set_xlim(-0.62, len(texts) + 0.04)
-    axes.set_ylim(ranks + 0.38 / row_in, -head_in / row_in)
+    axes.set_xlim(-left_in, len(texts) * wide_in + 0.04)  # inches
+    axes.set_ylim(ranks * row_in + foot_in, -head_in)
     canvas.title(axes, title)
     for rank in range(ranks):
-        canvas.text(axes, -0.08, rank + 0.5, f"rank {rank}", 10, MUTED, ha="right")
-    for i, (name, cells) in enumerate(texts.items()):
-        canvas.text(axes, i + 0.5, -0.32, name, 10.5)
+        canvas.text(axes, -0.10, (rank + 0.5) * row_in, f"rank {rank}", 10, MUTED, ha="right")
+    for i, (name, column) in enumerate(zip(texts, zip(*values, strict=True), strict=True)):
+        middle = (i + 0.5) * wide_in
+        canvas.text(axes, middle, -names_in / 2, *heads[name])
+        cells, size = _cells(column, 0.94 * wide_in - 0.08)
         for rank, cell in enumerate(cells):
-            canvas.block(axes, i + 0.03, rank + 0.05, 0.94, 0.90, COLOURS[roles[name]])
-            canvas.text(axes, i + 0.5, rank + 0.5, cell, 10.5)
-        note = "same on every rank" if len(set(cells)) == 1 else "differs by rank"
-        canvas.text(axes, i + 0.5, ranks + 0.42, note, 8.5, MUTED)
+            x, y = (i + 0.03) * wide_in, (rank + 0.05) * row_in
+            canvas.block(axes, x, y, 0.94 * wide_in, 0.90 * row_in, COLOURS[roles[name]])
+            canvas.text(axes, middle, (rank + 0.5) * row_in, cell, size)
+        text, size = feet[name]
+        canvas.text(axes, middle, ranks * row_in + foot_in / 2, text, size, MUTED)
     words = "; ".join(f"{name}: {', '.join(cells)}" for name, cells in texts.items())
     return Picture(figure, f"{title or 'Values by rank'}, {ranks} ranks. {words}.")
 
@@ -201,6 +218,17 @@ def _short(value: Any, most: int = 4) -> str:
     flat = list(_flatten(value))
     text = ", ".join(f"{number:.6g}" for number in flat[:most])
     return text + (", …" if len(flat) > most else "")
+
+
+def _cells(column: Sequence[Any], width_in: float) -> tuple[list[str], float]:
+    """Returns a column's texts and their size: smaller, then shorter, until they fit."""
+    for most in (4, 3, 2, 1):
+        cells = [_short(value, most) for value in column]
+        for size in (10.5, 9.5, 8.5):
+            if all(canvas.text_size_in(cell, size)[0] <= width_in for cell in cells):
+                return cells, size
+    widest = max(cells, key=lambda cell: canvas.text_size_in(cell, 8.5)[0])
+    return cells, canvas.fitting([widest], width_in, 8.5, 5.0)[1]
 
 
 def _flatten(value: Any) -> Iterable[float]:

@@ -6,6 +6,8 @@ import pytest
 
 from distlab import plot
 from distlab.hardware import DGX_H100, H100_SXM
+from distlab.memory import size_text
+from distlab.stacks import spread
 
 N = 7.5e9
 ZERO = {
@@ -45,7 +47,33 @@ def heights(picture):
     return [round(patch.get_height(), 3) for patch in picture.figure.axes[0].patches]
 
 
+THIN = {"weights": 98e9, "gradients": 1e9, "optimiser states": 1e9, "activations": 1e9}
+FINE = {"weights": 2, "gradients": 2, "master weights": 4, "first moment": 4, "second moment": 4}
+HARD = {  # stacks where labels crowd: many, of thin parts, of tiny ones, with long names
+    "six thin ones": {name: THIN for name in "abcdef"},
+    "six thin at the foot": {
+        f"stack {i}": dict(zip(THIN, [1e9, 1e9, 1e9, 97e9], strict=True)) for i in range(6)
+    },
+    "ever smaller": {
+        f"ZeRO-3, N = {4**i}": {part: k * N / 4**i for part, k in FINE.items()}
+        | {"activations": 9e8}
+        for i in range(6)
+    },
+    "big and tiny": {"big": {"weights": 1e12}, "tiny": THIN},
+    "all of one per cent": {
+        "a name of many words": dict.fromkeys(FINE, 1e9) | {"activations": 95e9}
+    },
+    "three long names": {f"selective recompute {i}": THIN for i in range(3)},
+    "eight": {f"stage {i}": THIN for i in range(8)},
+    "nothing in one": {"nothing": {}, "something": THIN},
+}
 PICTURES = {
+    f"{name}, {limit[0]}": lambda stacks=stacks, limit=limit: plot.memory_stack(
+        stacks, capacity=limit, title="What fills one GPU"
+    )
+    for name, stacks in HARD.items()
+    for limit in (CAPACITY, ("far above", 5e12), ("far below", 1e9))
+} | {
     "ZeRO": lambda: plot.memory_stack(ZERO, capacity=CAPACITY, title="7.5B on 64 GPUs"),
     "GPT-3": lambda: plot.memory_stack(GPT3, capacity=CAPACITY),
     "two, GiB": lambda: plot.memory_stack(GPT3 | {"a quarter": {"weights": 90e9}}, unit="GiB"),
@@ -59,7 +87,9 @@ def test_no_text_leaves_the_picture_or_lies_on_another(name):
     figure = PICTURES[name]().figure
     figure.draw_without_rendering()
     axes = figure.axes[0]
-    words = [*axes.texts, axes.title, axes.xaxis.label, axes.yaxis.label]
+    titles = [child for child in axes.get_children() if child in (axes.title, axes._left_title)]
+    words = [*axes.texts, *titles, axes.xaxis.label, axes.yaxis.label]
+    words += axes.get_xticklabels() if axes.get_yscale() != "log" else []
     words = [word for word in words if word.get_text()]
     page = figure.bbox
     boxes = [(word.get_text(), word.get_window_extent()) for word in words]
@@ -69,6 +99,24 @@ def test_no_text_leaves_the_picture_or_lies_on_another(name):
     upright = [b for word, b in zip(words, boxes, strict=True) if word.get_rotation() % 90 == 0]
     for (a, box_a), (b, box_b) in itertools.combinations(upright, 2):
         assert not box_a.padded(-1).overlaps(box_b.padded(-1)), f"{a!r} lies on {b!r}"
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_every_part_of_a_crowded_stack_is_named_and_sized(name):
+    picture = plot.memory_stack(HARD[name], capacity=CAPACITY)
+    drawn = " ".join(texts(picture)).replace("\n", " ")
+    for stack in HARD[name].values():
+        for part, size_bytes in stack.items():
+            assert part in drawn
+            assert size_text(size_bytes).removesuffix(" GB") in drawn
+
+
+def test_labels_beside_a_stack_stay_in_their_order_without_meeting():
+    assert spread([], [], 4) == []
+    assert spread([1, 3], [0.5, 0.5], 4) == [1, 3]
+    assert spread([1, 1], [0.5, 0.5], 4) == [1, 2]
+    assert spread([4, 4, 4], [0.5, 0.5, 0.5], 4) == [1.5, 2.5, 3.5]
+    assert spread([0.1, 0.1], [0.5, 0.5], 0.2) == [0.5, 1.5]  # no room: they grow beyond it
 
 
 def test_blocks_are_as_high_as_their_bytes_and_stand_on_each_other():

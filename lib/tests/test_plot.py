@@ -1,5 +1,6 @@
 """Pictures: what is drawn is what was given, and everyone can read it."""
 
+import itertools
 import subprocess
 import sys
 
@@ -71,6 +72,27 @@ def test_no_text_leaves_the_picture():
             assert box.x1 <= page.x1, text.get_text()
             assert box.y0 >= page.y0, text.get_text()
             assert box.y1 <= page.y1, text.get_text()
+
+
+@pytest.mark.parametrize("columns", [1, 2, 4, 6, 9])
+def test_no_text_of_a_table_by_rank_lies_on_another(columns):
+    roles = {f"gradient of w{i}": "gradients" for i in range(columns)}
+    for cell in ([1.5, 100.25, -3.125, 4, 5], 7, 123456.789):
+        for other in (cell, 0):  # columns that agree, and columns that differ
+            figure = plot.rank_values(
+                [[cell] * columns, [other] * columns], roles, title="t"
+            ).figure
+            figure.draw_without_rendering()
+            boxes = [(x.get_text(), x.get_window_extent()) for x in figure.axes[0].texts]
+            for (a, box_a), (b, box_b) in itertools.combinations(boxes, 2):
+                assert not box_a.padded(-1).overlaps(box_b.padded(-1)), f"{a!r} lies on {b!r}"
+
+
+def test_a_crowded_table_shows_fewer_numbers_of_each_value():
+    value, roles = [1.5, 100.25, -3.125, 4.0], {f"w{i}": "weights" for i in range(9)}
+    picture = plot.rank_values([[value] * 9] * 2, roles)
+    assert "1.5, …" in texts(picture)
+    assert "w8: 1.5, 100.25, -3.125, 4" in picture.alt
 
 
 def test_values_by_rank_are_shown_and_equal_columns_are_named():
