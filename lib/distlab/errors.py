@@ -33,6 +33,14 @@ class RankDiedError(DistError):
     """A rank's process ended without a word: a signal, a crash, `os._exit`."""
 
 
+class OrderError(DistError, ValueError):
+    """The orders of a pipeline's ranks can't be run: an op is missing, repeated or out of place."""
+
+
+class OrderDeadlockError(OrderError, DeadlockError):
+    """The orders of a pipeline's ranks wait for each other in a circle."""
+
+
 class UncopyableError(DistError, TypeError):
     """What a rank needs, or returned, can't be copied as it would be between processes."""
 

@@ -1,0 +1,138 @@
+"""What a pipeline's ranks run: ops, and the orders they run them in.
+
+An order is one list of ops per rank. Plain tuples serve as well: `("F", 0)` is `Op("F", 0)`.
+
+| kind | what it is |
+|------|------------|
+| F    | the forward pass of a microbatch through one chunk of layers |
+| B    | its backward pass: the whole, or the input's gradient alone where the order has W too |
+| W    | the gradient of the weights, in orders that split the backward pass |
+| R    | the forward pass once more, in orders that recompute activations before B |
+
+Ranks, microbatches and chunks count from 0. A rank holds v chunks; chunk c of rank s is virtual
+stage c·p + s, so a microbatch goes round the ranks v times.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from distlab.errors import OrderError
+
+KINDS = ("F", "B", "W", "R")
+
+
+class Op(NamedTuple):
+    """One piece of work of one rank: `Op("B", 3)` is the backward pass of microbatch 3."""
+
+    kind: str
+    microbatch: int
+    chunk: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.microbatch}" + (f" of chunk {self.chunk}" if self.chunk else "")
+
+
+Entry = Op | tuple[Any, ...]  # an op, or ops that run as one: (Op("F", 4), Op("B", 0))
+Orders = Sequence[Sequence[Entry]]
+
+
+def make_ops(kind: str, m: int, chunk: int = 0) -> list[Op]:
+    """Returns the ops of one kind for m microbatches: `make_ops("F", 2)` is [F0, F1].
+
+    Ranks share them: an op doesn't say whose it is.
+    """
+    return [Op(kind, i, chunk) for i in range(m)]
+
+
+def split_at(order: Sequence[Entry]) -> list[tuple[Op, ...]]:
+    """Returns an order's entries as groups: one op, or the ops of an entry that run as one.
+
+    Raises: OrderError for what is neither.
+    """
+    return [_group(entry) for entry in order]
+
+
+def _group(entry: Entry) -> tuple[Op, ...]:
+    members = entry if isinstance(entry, tuple) and entry and _is_tuple(entry[0]) else (entry,)
+    return tuple(_op(member) for member in members)
+
+
+def _is_tuple(thing: object) -> bool:
+    return isinstance(thing, tuple)
+
+
+def _op(entry: Any) -> Op:
+    try:
+        op = Op(*entry)
+        good = op.kind in KINDS and all(n == int(n) and n >= 0 for n in op[1:])
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        raise OrderError(f"{entry!r} is no op; ops look like ('F', 0) or ('B', 3), kinds F B W R.")
+    return op
+
+
+class Coding:
+    """Numbers the ops of a set of orders, kind by kind, chunk by chunk, microbatch by microbatch.
+
+    All ranks run the same set of ops; rank 0's says which kinds, chunks and microbatches there are.
+    `of` maps each op, as a tuple of two or of three, to its number.
+    """
+
+    def __init__(self, orders: Orders):
+        """Raises OrderError where rank 0 lacks an op."""
+        if not orders or not all(orders):
+            raise OrderError(f"Every rank needs an order; these are {_lengths(orders)} ops long.")
+        first = _distinct(orders[0])
+        self.p, self.size = len(orders), 0
+        self.m = 1 + max(op.microbatch for op in first)
+        self.v = 1 + max(op.chunk for op in first)
+        present = {op.kind for op in first} | {"F", "B"}
+        self.kinds = tuple(kind for kind in KINDS if kind in present)
+        self.of: dict[tuple, int] = {}
+        for kind in self.kinds:
+            for chunk in range(self.v):
+                for i in range(self.m):
+                    self.of[kind, i, chunk] = self.size
+                    if not chunk:
+                        self.of[kind, i] = self.size
+                    self.size += 1
+        if len(first) < self.size:
+            lacking = next(op for op in self.of if len(op) == 3 and op not in first)
+            raise OrderError(f"Rank 0's order has no {Op(*lacking)}.")
+
+    def block(self, kind: str, chunk: int) -> slice:
+        """Returns the numbers of the ops of a kind and chunk, in order of their microbatches."""
+        start = (self.kinds.index(kind) * self.v + chunk) * self.m
+        return slice(start, start + self.m)
+
+    def op(self, number: int) -> Op:
+        """Returns the op with a number."""
+        kind, within = divmod(number, self.v * self.m)
+        chunk, i = divmod(within, self.m)
+        return Op(self.kinds[kind], i, chunk)
+
+    def raise_first_mistake(self, orders: Orders) -> None:
+        """Raises OrderError for the first op that is missing, repeated or unknown, if one is."""
+        for rank, order in enumerate(orders):
+            seen: set[Op] = set()
+            for op in (op for group in split_at(order) for op in group):
+                if op not in self.of:
+                    raise OrderError(f"Rank {rank}'s order has {op}, which rank 0's has not.")
+                if op in seen:
+                    raise OrderError(f"Rank {rank}'s order has {op} twice.")
+                seen.add(op)
+            for op in self.of:
+                if op not in seen and len(op) == 3:
+                    raise OrderError(f"Rank {rank}'s order has no {Op(*op)}.")
+
+
+def _distinct(order: Sequence[Entry]) -> set[Op]:
+    try:
+        return {op if type(op) is Op else _op(op) for op in set(order)}
+    except (OrderError, TypeError):  # groups, lists in place of tuples, or no ops at all
+        return {op for group in split_at(order) for op in group}
+
+
+def _lengths(orders: Orders) -> str:
+    return ", ".join(str(len(order)) for order in orders) or "none"
