@@ -1,9 +1,10 @@
 """Pictures of who holds what and what it costs: the place to import them from.
 
 Shard maps and values by rank stand here; scaling lines and rooflines come from
-`distlab.charts`, memory stacks from `distlab.stacks`, timelines from `distlab.gantt`. One colour
-per role through the whole course. Matplotlib is imported only when something is drawn. Every
-function returns a `Picture`, which a notebook shows with an alternative text.
+`distlab.charts`, memory stacks and curves from `distlab.stacks` and `distlab.curves`, timelines
+from `distlab.gantt`. One colour per role through the whole course. Matplotlib is imported only when
+something is drawn. Every function returns a `Picture`, which a notebook shows with an alternative
+text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from distlab import canvas
 from distlab.canvas import COLOURS, INK, MUTED, WIDTH_IN, Picture
 from distlab.charts import roofline, scaling_line
+from distlab.curves import memory_curve
 from distlab.gantt import timeline
 from distlab.stacks import memory_stack
 
@@ -23,6 +25,7 @@ __all__ = [
     "WIDTH_IN",
     "Matrix",
     "Picture",
+    "memory_curve",
     "memory_stack",
     "rank_values",
     "roofline",
