@@ -2,9 +2,9 @@
 
 Shard maps and values by rank stand here; scaling lines and rooflines come from
 `distlab.charts`, memory stacks and curves from `distlab.stacks` and `distlab.curves`, timelines
-from `distlab.gantt`. One colour per role through the whole course. Matplotlib is imported only when
-something is drawn. Every function returns a `Picture`, which a notebook shows with an alternative
-text.
+from `distlab.gantt`, pipelines from `distlab.schedule.figures`. One colour per role through the
+whole course. Matplotlib is imported only when something is drawn. Every function returns a
+`Picture`, which a notebook shows with an alternative text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +16,7 @@ from distlab.canvas import COLOURS, INK, MUTED, WIDTH_IN, Picture
 from distlab.charts import roofline, scaling_line
 from distlab.curves import memory_curve
 from distlab.gantt import timeline
+from distlab.schedule.figures import in_flight, pipeline
 from distlab.stacks import memory_stack
 
 __all__ = [
@@ -25,8 +26,10 @@ __all__ = [
     "WIDTH_IN",
     "Matrix",
     "Picture",
+    "in_flight",
     "memory_curve",
     "memory_stack",
+    "pipeline",
     "rank_values",
     "roofline",
     "scaling_line",

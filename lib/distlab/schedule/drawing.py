@@ -121,6 +121,7 @@ def tint(kind: str, chunk: int, chunks: int) -> str:
 def _bars(timeline: PipelineTimeline, top: int, row: int, x_per_time: float) -> list[str]:
     """Returns one path per kind and chunk, and the numbers of the bars that have room."""
     paths: dict[tuple[str, int], list[str]] = defaultdict(list)
+    widest: dict[tuple[str, int], float] = defaultdict(float)
     numbers, labels = [], []
     for rank in range(timeline.ranks):
         y = top + rank * (row + 2)
@@ -131,14 +132,16 @@ def _bars(timeline: PipelineTimeline, top: int, row: int, x_per_time: float) -> 
             x = _LEFT + float(start) * x_per_time
             width = float(end) * x_per_time + _LEFT - x
             paths[kind, chunk].append(f"M{x:.2f} {y}h{width:.2f}v{row}H{x:.2f}z")
+            widest[kind, chunk] = max(widest[kind, chunk], width)
             if width > _DIGIT * len(str(i)) + 2 and row >= 12:
                 numbers.append(f'<text x="{x + width / 2:.1f}" y="{middle:.0f}">{i}</text>')
     parts = []
     for (kind, chunk), path in sorted(paths.items()):
         colour = COLOURS[ROLES[kind]]
         fill = tint(kind, chunk, timeline.chunks)
-        dashed = ' stroke-dasharray="2 2"' if kind == "R" else ""
-        parts.append(f'<path fill="{fill}" stroke="{colour}"{dashed} d="{"".join(path)}"/>')
+        line = f' stroke="{colour}"' if widest[kind, chunk] > 3 else ""
+        dashes = ' stroke-dasharray="2 2"' if kind == "R" else ""
+        parts.append(f'<path fill="{fill}"{line}{dashes} d="{"".join(path)}"/>')
     return [*labels, *parts, '<g text-anchor="middle">', *numbers, "</g>"]
 
 

@@ -49,13 +49,14 @@ def durations_by_rank(
 
 def by_microbatch(times: Any, m: int, name: str) -> list[Number]:
     """Returns m numbers: one for each microbatch, or the one number m times."""
-    row = [times] * m if is_number(times) else as_list(times)
-    if len(row) != m:
+    one = is_number(times)
+    row = [times] if one else as_list(times)
+    if not one and len(row) != m:
         raise OrderError(f"{name} has {len(row)} entries for {m} microbatches.")
     bad = [time for time in row if not is_number(time) or not 0 <= time < float("inf")]
     if bad:
         raise OrderError(f"{name} holds {bad[0]!r}; times and sizes are numbers of at least 0.")
-    return row
+    return row * m if one else row
 
 
 def is_number(thing: object) -> bool:

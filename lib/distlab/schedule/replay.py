@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from distlab.errors import OrderDeadlockError, OrderError
-from distlab.schedule.durations import Number, Times, by_microbatch, durations_by_rank, is_number
-from distlab.schedule.ops import Coding, Op, Orders, split_at
+from distlab.schedule.durations import Number, Times, by_microbatch, durations_by_rank
+from distlab.schedule.ops import Coding, Orders, split_at
 from distlab.schedule.timeline import PipelineTimeline
 
 # Rooms that ask for a simulator put `simulate` on FORBID.
@@ -64,8 +64,9 @@ def simulate(
     times = durations_by_rank(
         coding, forward=forward, backward=backward, weight_grad=weight_grad, sizes=sizes
     )
-    starts, lengths = _run(flat, fused, times, delay, coding, places)
-    return PipelineTimeline(coding, flat, starts, lengths, places.stages)
+    lags = by_microbatch(delay, coding.m, "delay")
+    starts, lengths = _run(flat, fused, times, lags, coding, places)
+    return PipelineTimeline(coding, places.stages, flat, starts, lengths, times, lags)
 
 
 class _Places:
@@ -89,10 +90,17 @@ class _Places:
         step = {"F": -1, "B": 1}.get(kind)
         return None if step is None else self.at.get(self.stages[rank][chunk] + step)
 
-    def inputs(self, rank: int) -> np.ndarray:
-        """Returns for each op of a rank which output it needs from another rank; -1 for none.
+    def receivers(self) -> list[list[int]]:
+        """Returns for each rank to whom it sends."""
+        to: list[set[int]] = [set() for _ in self.stages]
+        for k, (rank, _) in self.at.items():
+            to[rank] |= {self.at[n][0] for n in (k - 1, k + 1) if n in self.at} - {rank}
+        return [sorted(others) for others in to]
 
-        Outputs are numbered rank · size + op.
+    def inputs(self, rank: int) -> np.ndarray:
+        """Returns for each op of a rank which op of another rank it needs, as rank · size + op.
+
+        -1 stands for none.
         """
         inputs = np.full(self.coding.size, -1)
         for kind in "FB":
@@ -165,35 +173,43 @@ def _run(
     flat: list[np.ndarray],
     fused: list[list[int] | None],
     times: list[list[Number]],
-    delay: Number | Sequence[Number],
+    lags: list[Number],
     coding: Coding,
     places: _Places,
 ) -> tuple[list[list[Number]], list[list[Number]]]:
     """Returns the starts and the durations of each rank's ops, in the rank's order."""
     p, size = coding.p, coding.size
-    # When each output arrives where it is needed; the last entry is -1, "needs none".
+    # Outputs are numbered as they come: rank · size + place in the rank's order.
+    number = np.full(p * size + 1, -1)
+    for rank, order in enumerate(flat):
+        number[rank * size + order] = np.arange(rank * size, (rank + 1) * size)
+    # When each arrives where it is needed; the last entry is that of -1, "needs none".
     arrival: list[Any] = [None] * (p * size) + [0]
-    lags = by_microbatch(delay, coding.m, "delay") * (size // coding.m)
+    lags = lags * (size // coding.m)
+    uniform = len(set(lags)) == 1
     ranks: list[Generator[int, None, None]] = []
     starts: list[list[Number]] = [[] for _ in range(p)]
     lengths: list[list[Number]] = []
     for rank, order in enumerate(flat):
-        numbers = order.tolist()
-        needs = places.inputs(rank)[order].tolist()
-        outputs = (order + rank * size).tolist()
-        length = list(map(times[rank].__getitem__, numbers))
-        lag = repeat(delay) if is_number(delay) else map(lags.__getitem__, numbers)
-        lengths.append(length)
-        rows = zip(needs, outputs, length, lag, strict=False)
+        needs = number[places.inputs(rank)[order]].tolist()
+        outputs = range(rank * size, (rank + 1) * size)
+        lengths.append(_take(times[rank], order))
+        lag = repeat(lags[0]) if uniform else _take(lags, order)
+        rows = zip(needs, outputs, lengths[rank], lag, strict=False)
         counts = fused[rank]
         if counts is None:
             ranks.append(_rank(rows, arrival, starts[rank]))
         else:
-            ranks.append(_fused_rank(iter(rows), counts, arrival, starts[rank], length))
-    stuck = _take_turns(ranks, arrival, size)
+            ranks.append(_fused_rank(rows, counts, arrival, starts[rank], lengths[rank]))
+    stuck = _take_turns(ranks, arrival, places.receivers())
     if stuck:
         raise OrderDeadlockError(_circle(stuck, flat, starts, coding))
     return starts, lengths
+
+
+def _take(values: list[Any], order: np.ndarray) -> list[Any]:
+    """Returns the very objects of a list in another order, faster than a loop."""
+    return np.array(values, object)[order].tolist()
 
 
 def _rank(rows: Any, arrival: list, starts: list) -> Generator[int, None, None]:
@@ -219,7 +235,7 @@ def _fused_rank(
     for count in counts:
         group = [next(rows) for _ in range(count)]
         for needs, *_ in group:
-            while arrival[needs] is None:
+            if arrival[needs] is None:
                 yield needs
             now = max(now, arrival[needs])
         length = sum(row[2] for row in group)
@@ -231,20 +247,21 @@ def _fused_rank(
             arrival[output] = now + lag
 
 
-def _take_turns(ranks: list[Generator[int, None, None]], arrival: list, size: int) -> dict:
+def _take_turns(
+    ranks: list[Generator[int, None, None]], arrival: list, receivers: list[list[int]]
+) -> dict[int, int]:
     """Lets each rank run as far as it gets, until nobody can; returns what each is stuck on."""
     turns = deque(range(len(ranks)))
-    waiting: list[dict[int, int]] = [{} for _ in ranks]  # by whom it waits for: who, for what
+    stuck = [-1] * len(ranks)
     while turns:
         rank = turns.popleft()
-        needs = next(ranks[rank], None)
-        if needs is not None:
-            waiting[needs // size][rank] = needs
-        for other, output in list(waiting[rank].items()):
-            if arrival[output] is not None:
-                del waiting[rank][other]
+        stuck[rank] = next(ranks[rank], -1)
+        for other in receivers[rank]:
+            needs = stuck[other]
+            if needs >= 0 and arrival[needs] is not None:
+                stuck[other] = -1
                 turns.append(other)
-    return {who: needs for others in waiting for who, needs in others.items()}
+    return {rank: needs for rank, needs in enumerate(stuck) if needs >= 0}
 
 
 def _circle(
@@ -258,8 +275,9 @@ def _circle(
     links = []
     for waits in path[path.index(rank) :]:
         at = coding.op(int(flat[waits][len(starts[waits])]))
-        owner, number = divmod(stuck[waits], coding.size)
-        links.append(f"rank {waits} at {at} waits for rank {owner}'s {coding.op(number)}")
+        owner, place = divmod(stuck[waits], coding.size)
+        needed = coding.op(int(flat[owner][place]))
+        links.append(f"rank {waits} at {at} waits for rank {owner}'s {needed}")
     if len(links) > 4:
         links[3:-1] = ["…"]
     return f"Deadlock: {', '.join(links)}, a circle."
@@ -272,6 +290,3 @@ def v_stages(p: int) -> list[list[int]]:
     Source: Qi et al. (2024), Pipeline Parallelism with Controllable Memory (ZB-V).
     """
     return [[rank, 2 * p - 1 - rank] for rank in range(p)]
-
-
-__all__ = ["Op", "simulate", "v_stages"]

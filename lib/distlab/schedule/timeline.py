@@ -33,10 +33,12 @@ class PipelineTimeline:
     """
 
     coding: Coding
-    numbers: Sequence[np.ndarray]
+    stages: Sequence[Sequence[int]]  # of each rank and chunk
+    numbers: Sequence[np.ndarray]  # which op, rank by rank in its order; so are starts and lengths
     starts: Sequence[Sequence[Number]]
     lengths: Sequence[Sequence[Number]]
-    stages: Sequence[Sequence[int]]
+    times: Sequence[Sequence[Number]]  # of each rank's ops by number, each for itself
+    lags: Sequence[Number]  # of each microbatch on its way to another rank
 
     @property
     def ranks(self) -> int:
@@ -85,7 +87,7 @@ class PipelineTimeline:
     @cached_property
     def busy(self) -> list[Number]:
         """How long each rank works."""
-        return [_busy(*pair) for pair in zip(self.starts, self.lengths, strict=True)]
+        return [sum(row) for row in self.times]
 
     @property
     def idle(self) -> list[Number]:
@@ -101,6 +103,39 @@ class PipelineTimeline:
     def bubble_ratio(self) -> Number:
         """Idle time over ideal time, which is the time that ranks work."""
         return _ratio(sum(self.idle), sum(self.busy))
+
+    @property
+    def lower_bound(self) -> Number:
+        """The least makespan that any order of this work on these ranks could have.
+
+        The longest of two kinds of chain: one microbatch's way through all stages and back; and per
+        rank, the shortest way of a microbatch to it, all its work, and the shortest way back from
+        it (none where the backward pass is split: the rank's last W may end the step).
+        """
+        there, back = self._ways("F"), self._ways("B")
+        alone = [sum(way) for way in zip(there[-1], back[-1], strict=True)]
+        bounds = [max(alone)]
+        split = "W" in self.coding.kinds
+        for rank, busy in enumerate(self.busy):
+            first = min(self.stages[rank])
+            bounds.append(min(there[first]) + busy + (0 if split else min(back[first])))
+        return max(bounds)
+
+    def _ways(self, kind: str) -> list[list[Number]]:
+        """Returns what the ops of a kind take before each virtual stage, and in all, by microbatch.
+
+        Sending between ranks counts. Going back takes as long as coming, so the way from a stage to
+        the first is summed up from the first.
+        """
+        place = {k: (s, c) for s, row in enumerate(self.stages) for c, k in enumerate(row)}
+        ways: list[list[Number]] = [[0] * self.microbatches]
+        for k in range(len(place)):
+            rank, chunk = place[k]
+            work = self.times[rank][self.coding.block(kind, chunk)]
+            sent = k + 1 in place and place[k + 1][0] != rank
+            lags = self.lags if sent else [0] * self.microbatches
+            ways.append([sum(parts) for parts in zip(ways[-1], work, lags, strict=True)])
+        return ways
 
     # -- activations ------------------------------------------------------------------------------
 
@@ -177,12 +212,6 @@ class PipelineTimeline:
             f"bubble {float(self.bubble_fraction):.1%}, in flight at most "
             f"{' / '.join(map(str, self.peak_in_flight[:16]))}{' …' if self.ranks > 16 else ''}"
         )
-
-
-def _busy(starts: Sequence[Number], lengths: Sequence[Number]) -> Number:
-    """Returns the sum of the lengths; ops that run as one share their start, and count once."""
-    following = [*starts[1:], None]
-    return sum(t for t, at, then in zip(lengths, starts, following, strict=True) if at != then)
 
 
 def _ratio(part: Number, whole: Number) -> Number:
