@@ -45,6 +45,10 @@ class UncopyableError(DistError, TypeError):
     """What a rank needs, or returned, can't be copied as it would be between processes."""
 
 
+class InfeasibleError(ValueError):
+    """What was asked for can't be had: the message says what lacks least, and by how much."""
+
+
 class RankCancelled(BaseException):
     """Unwinds a rank whose run has already failed elsewhere.
 

@@ -16,6 +16,7 @@ from distlab.canvas import COLOURS, INK, MUTED, WIDTH_IN, Picture
 from distlab.charts import roofline, scaling_line
 from distlab.curves import memory_curve
 from distlab.gantt import timeline
+from distlab.partition.picture import dp_table, stage_loads
 from distlab.schedule.figures import in_flight, pipeline
 from distlab.stacks import memory_stack
 
@@ -26,6 +27,7 @@ __all__ = [
     "WIDTH_IN",
     "Matrix",
     "Picture",
+    "dp_table",
     "in_flight",
     "memory_curve",
     "memory_stack",
@@ -34,6 +36,7 @@ __all__ = [
     "roofline",
     "scaling_line",
     "shard_map",
+    "stage_loads",
     "timeline",
 ]
 
