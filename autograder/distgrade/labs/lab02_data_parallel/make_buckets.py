@@ -12,7 +12,7 @@ et al. 2020 (arXiv:2006.15704), section 3.2.3. Oracle: bounds by bisection in th
 from distgrade.exercise import Case, Exact, also_right, wrong
 
 NAMES = ("make_buckets",)
-FORBID = ()
+FORBID = ("distlab.explorers.buckets.bucket_numbers",)
 TOLERANCE = Exact(why="whole numbers")
 CREDIT = {"order": 1, "caps": 2}
 CASES = (

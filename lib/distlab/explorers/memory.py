@@ -1,0 +1,323 @@
+"""The memory explorer: what fills each GPU, for a model, a number of GPUs and ways to share it.
+
+What is simplified: parameters are spread evenly over the layers, embeddings included, and experts
+are cut by TP like everything else; the pipeline runs 1F1B with at least as many microbatches as
+stages; the loss's logits, CUDA's own memory, buffers and gaps are left out; so are the weights that
+ZeRO-3 gathers for the layer at work. Optimiser states are Adam's in mixed precision.
+
+Activations are counted tensor by tensor as lab 1 lists them, with what each model differs in: fewer
+K/V heads, a gated MLP (four tensors of its width and not two), experts, no dropout in models with
+RMS norms. Source: Korthikanti et al. (2022), section 4, for GPT; the rest follows the same way, and
+a test lets PyTorch count the saved tensors of a gated layer.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from distlab.canvas import COLOURS, MUTED
+from distlab.explorers import svg
+from distlab.explorers.frame import Control, Impossible, View, explorer, offers, tick
+from distlab.hardware import GPUS
+from distlab.memory import MIXED_ADAM, in_unit, size_text
+from distlab.model import MODELS, PUBLISHED, Config
+
+# Lab 1 asks for `activation_bytes` and `model_state_bytes` for any shape. Here a shape is only a
+# name of MODELS, and what comes out is a whole GPU; the exercise forbids `memory_numbers` as well.
+
+GPU_OF = {gpu.name: gpu for gpu in GPUS}
+PARTS = ("weights", "gradients", "optimiser states", "activations")  # from the bottom up
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySettings:
+    """What a reader chooses. DP follows: the GPUs that are left, gpus / (tp x pp)."""
+
+    model: str = "GPT 7.5B"
+    gpu: str = "H100 SXM 80 GB"
+    gpus: int = 64
+    zero: int = 0
+    tp: int = 1
+    pp: int = 1
+    recompute: str = "none"
+    sequence_parallel: bool = False
+    flash: bool = False
+    seq_len: int = 2048
+    microbatch: int = 1
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """What one GPU of a pipeline stage holds: bytes by part."""
+
+    layers: int
+    in_flight: int  # microbatches whose activations it keeps at its peak
+    sizes: Mapping[str, float]
+
+    @property
+    def total_bytes(self) -> float:
+        """All parts together."""
+        return sum(self.sizes.values())
+
+
+@dataclass(frozen=True)
+class MemoryNumbers:
+    """The memory of one GPU of every stage; all GPUs of a stage hold equally much."""
+
+    dp: int
+    capacity_bytes: float
+    stages: tuple[StageMemory, ...]
+
+    @property
+    def fullest(self) -> int:
+        """The stage whose GPUs need most, the first of them if several do."""
+        totals = [stage.total_bytes for stage in self.stages]
+        return totals.index(max(totals))
+
+    @property
+    def unit(self) -> str:
+        """The unit in which all of it is told: GB, or TB where that would take too many digits."""
+        return "GB" if self.stages[self.fullest].total_bytes < 20e12 else "TB"
+
+    @property
+    def free_bytes(self) -> float:
+        """What the fullest GPU leaves free; below 0, what it lacks."""
+        return self.capacity_bytes - self.stages[self.fullest].total_bytes
+
+
+def memory_numbers(settings: MemorySettings) -> MemoryNumbers:
+    """Returns what every stage's GPUs hold.
+
+    Raises: Impossible, with one sentence, for settings that can't be.
+    """
+    cfg = _possible(settings)
+    dp = settings.gpus // (settings.tp * settings.pp)
+    kept_bytes, again_bytes = _layer_bytes(cfg, settings)
+    stages = []
+    for stage in range(settings.pp):
+        # Where layers don't divide, the last stages have one more: they keep fewest activations.
+        few = settings.pp - cfg.layers % settings.pp
+        layers = cfg.layers // settings.pp + (stage >= few)
+        in_flight = settings.pp - stage
+        params = PUBLISHED[settings.model].total * layers / cfg.layers / settings.tp
+        bytes_each = MIXED_ADAM.weight, MIXED_ADAM.gradient, MIXED_ADAM.optimiser
+        sharded = settings.zero >= 3, settings.zero >= 2, settings.zero >= 1
+        state = [
+            params * k / (dp if cut else 1) for k, cut in zip(bytes_each, sharded, strict=True)
+        ]
+        activations = in_flight * layers * kept_bytes + again_bytes
+        sizes = dict(zip(PARTS, [*state, activations], strict=True))
+        stages.append(StageMemory(layers, in_flight, sizes))
+    return MemoryNumbers(dp, float(GPU_OF[settings.gpu].memory_bytes), tuple(stages))
+
+
+def _possible(settings: MemorySettings) -> Config:
+    """Returns the model's shape, where the settings can be."""
+    if settings.model not in MODELS:
+        raise Impossible(f"{settings.model!r} is no model here; there are {', '.join(MODELS)}.")
+    if settings.gpu not in GPU_OF:
+        raise Impossible(f"{settings.gpu!r} is no GPU here; there are {', '.join(GPU_OF)}.")
+    for name in ("gpus", "tp", "pp", "seq_len", "microbatch"):
+        if getattr(settings, name) < 1:
+            raise Impossible(f"{name} is at least 1, not {getattr(settings, name)}.")
+    if settings.zero not in (0, 1, 2, 3):
+        raise Impossible(f"ZeRO has the stages 0 to 3, no {settings.zero}.")
+    if settings.recompute not in ("none", "selective", "full"):
+        raise Impossible(f"recompute is none, selective or full, not {settings.recompute}.")
+    cfg, tp, pp = MODELS[settings.model], settings.tp, settings.pp
+    if cfg.layers < pp:
+        raise Impossible(
+            f"{cfg.name} has {cfg.layers} layers: not enough for {pp} stages. Choose a smaller PP."
+        )
+    for heads, what in ((cfg.heads, "heads"), (cfg.kv_heads, "K/V heads")):
+        if heads % tp:
+            raise Impossible(
+                f"{cfg.name} has {heads} {what}, which TP {tp} does not divide. Choose another TP."
+            )
+    if settings.gpus % (tp * pp):
+        raise Impossible(
+            f"One replica takes TP {tp} × PP {pp} = {tp * pp} GPUs, and {settings.gpus:,} is no "
+            f"multiple of {tp * pp}. Choose other numbers."
+        )
+    if settings.sequence_parallel and settings.seq_len % tp:
+        raise Impossible(
+            f"Sequence parallelism cuts {settings.seq_len:,} tokens into {tp} equal parts, which "
+            "does not come out even. Choose another length."
+        )
+    return cfg
+
+
+def _layer_bytes(cfg: Config, settings: MemorySettings) -> tuple[float, float]:
+    """Returns what an average layer keeps of a microbatch, and what comes on top for one layer.
+
+    The second is what a layer that is run again holds besides, for as long as its backward takes.
+    """
+    dropout = cfg.norm == "layer"  # GPT's kind of model; those with RMS norms train without
+    h, query, value = cfg.hidden, cfg.heads * cfg.head_dim, cfg.heads * cfg.head_dim
+    keys = values = cfg.kv_heads * cfg.head_dim
+    latents = 0
+    if cfg.latent is not None:
+        query = keys = cfg.heads * (cfg.latent.nope_dim + cfg.latent.rope_dim)
+        value = values = cfg.heads * cfg.latent.value_dim
+        latents = 2 * 2 * (cfg.latent.query_rank + cfg.latent.kv_rank)  # before and after a norm
+    experts = cfg.moe_layers / cfg.layers  # the share of layers that have them
+    used = cfg.active_experts
+    hidden = (1 - experts) * cfg.ffn + experts * (used + cfg.shared_experts) * cfg.expert_ffn
+
+    # Bytes of one token. Whole on every GPU: the inputs of norms, of QKV and of the MLP, the masks
+    # of dropout, and each routed expert's input and output. The rest is cut by TP.
+    whole = 2 * 2 * h + 2 * h + 2 * h + (2 * h if dropout else 0) + experts * used * 2 * 2 * h
+    cut = 2 * (query + keys + values + value) + (8 if cfg.gated else 4) * hidden
+    scores = cfg.heads * (4 if settings.flash else (5 if dropout else 2) * settings.seq_len)
+
+    tokens = settings.seq_len * settings.microbatch
+    whole_cut = settings.tp if settings.sequence_parallel else 1
+    every = tokens * ((whole + latents) / whole_cut + (cut + scores) / settings.tp)
+    kept = {
+        "none": every,
+        "selective": every - tokens * scores / settings.tp,
+        "full": tokens * 2 * h / whole_cut,
+    }[settings.recompute]
+    return kept, every - kept
+
+
+# -- the picture ----------------------------------------------------------------------------------
+
+_LEFT, _RIGHT, _TOP, _FOOT = 62, 500, 52, 282  # the chart's edges
+_PANEL, _WIDTH, _HEIGHT = 562, 760, 330
+_MOST_STAGES = 8
+
+
+def memory_view(settings: MemorySettings) -> View:
+    """Returns the picture and its sentence."""
+    numbers = memory_numbers(settings)
+    words = memory_sentence(settings, numbers)
+    return View(memory_svg(settings, numbers, alt=words), words)
+
+
+def memory_sentence(settings: MemorySettings, numbers: MemoryNumbers) -> str:
+    """Returns in one sentence how the GPUs are used and whether the fullest has room."""
+    stage, unit = numbers.stages[numbers.fullest], numbers.unit
+    who = "Every GPU" if settings.pp == 1 else f"A GPU of stage {numbers.fullest}, the fullest,"
+    need, limit = _size(stage.total_bytes, unit), _size(numbers.capacity_bytes, unit)
+    rest = f"{_size(abs(numbers.free_bytes), unit)} " + (
+        "stay free" if numbers.free_bytes >= 0 else "are missing"
+    )
+    return (
+        f"{settings.model} on {_gpus(settings)}, TP {settings.tp} × PP {settings.pp} × DP "
+        f"{numbers.dp:,}. {who} needs {need} of {limit}: {rest}."
+    )
+
+
+def _size(size_bytes: float, unit: str) -> str:
+    """Returns a size with three digits, no more than three of them behind the point."""
+    tiny = 0 < in_unit(size_bytes, unit) < 0.001
+    return f"< 0.001 {unit}" if tiny else size_text(size_bytes, unit)
+
+
+def _gpus(settings: MemorySettings) -> str:
+    return "1 GPU" if settings.gpus == 1 else f"{settings.gpus:,} GPUs"
+
+
+def memory_svg(settings: MemorySettings, numbers: MemoryNumbers, *, alt: str) -> str:
+    """Returns the stacks of all stages (of the first and the last where there are many)."""
+    shown = list(range(settings.pp))
+    if settings.pp > _MOST_STAGES:
+        shown = [*shown[: _MOST_STAGES - 2], None, shown[-1]]
+    fullest = numbers.stages[numbers.fullest]
+    top = 1.12 * in_unit(max(fullest.total_bytes, numbers.capacity_bytes), numbers.unit)
+    scale = (_FOOT - _TOP) / top
+    title = f"{settings.model} on {settings.gpus:,} × {settings.gpu}"
+    parts = [svg.text(_LEFT, 20, title, size=14, bold=True)]
+    parts.append(svg.text(_LEFT, 40, f"{numbers.unit} in one GPU", colour=MUTED))
+    for mark in svg.ticks(top):
+        y = _FOOT - mark * scale
+        parts.append(svg.grid(_LEFT, y, _RIGHT, y))
+        parts.append(svg.text(_LEFT - 6, y + 4, f"{mark:,.10g}", anchor="end", colour=MUTED))
+    slot = (_RIGHT - _LEFT) / len(shown)
+    for i, stage in enumerate(shown):
+        middle = _LEFT + (i + 0.5) * slot
+        if stage is None:
+            parts.append(svg.text(middle, _FOOT - 4, "…", anchor="middle", size=16))
+            continue
+        wide = min(0.66 * slot, 110)
+        parts += _stack(numbers.stages[stage], middle, wide, scale, numbers.unit)
+        rows = (stage, numbers.stages[stage].layers, numbers.stages[stage].in_flight)
+        for row, number in enumerate(rows):
+            y = _FOOT + 15 * (row + 1)
+            parts.append(svg.text(middle, y, f"{number}", anchor="middle"))
+    for row, name in enumerate(("stage", "layers", "in flight")):
+        y = _FOOT + 15 * (row + 1)
+        parts.append(svg.text(_LEFT - 4, y, name, anchor="end", size=11, colour=MUTED))
+    y = _FOOT - in_unit(numbers.capacity_bytes, numbers.unit) * scale
+    parts.append(svg.dashed(_LEFT, y, _RIGHT, y))
+    parts.append(
+        svg.text(_RIGHT + 4, y + 4, _size(numbers.capacity_bytes, numbers.unit), colour=MUTED)
+    )
+    parts += _panel(settings, numbers)
+    return svg.document(_WIDTH, _HEIGHT, alt, parts)
+
+
+def _stack(stage: StageMemory, middle: float, wide: float, scale: float, unit: str) -> list[str]:
+    """Returns one stack, sizes where they fit, and its total above."""
+    parts, foot = [], float(_FOOT)
+    for part in PARTS:
+        high = in_unit(stage.sizes[part], unit) * scale
+        words = _size(stage.sizes[part], unit).removesuffix(f" {unit}")
+        parts.append(
+            svg.bars([(middle - wide / 2, middle + wide / 2)], foot - high, high, COLOURS[part])
+        )
+        if high >= 17 and wide >= svg.width(words) + 4:
+            parts.append(svg.text(middle, foot - high / 2 + 4.5, words, anchor="middle"))
+        foot -= high
+    total = _size(stage.total_bytes, unit).removesuffix(f" {unit}")
+    return [*parts, svg.text(middle, foot - 5, total, anchor="middle", bold=True)]
+
+
+def _panel(settings: MemorySettings, numbers: MemoryNumbers) -> list[str]:
+    """Returns the fullest GPU's parts as a table, which also is the key of the colours."""
+    stage = numbers.stages[numbers.fullest]
+    name = "every GPU" if settings.pp == 1 else f"a GPU of stage {numbers.fullest}"
+    end = _WIDTH - 12
+    parts, y = [svg.text(_PANEL, 64, name, bold=True)], 64
+    for part in reversed(PARTS):
+        y += 22
+        parts += [svg.square(_PANEL, y, COLOURS[part]), svg.text(_PANEL + 16, y, part)]
+        parts.append(svg.text(end, y, _size(stage.sizes[part], numbers.unit), anchor="end"))
+    parts.append(svg.line(_PANEL, y + 8, end, y + 8))
+    free = numbers.free_bytes
+    for row, size_bytes in (
+        ("in all", stage.total_bytes),
+        ("capacity", numbers.capacity_bytes),
+        ("free" if free >= 0 else "missing", abs(free)),
+    ):
+        y += 24 if row == "in all" else 22
+        bold = row in ("free", "missing")
+        parts.append(svg.text(_PANEL + 16, y, row, bold=bold))
+        parts.append(svg.text(end, y, _size(size_bytes, numbers.unit), anchor="end", bold=bold))
+    return parts
+
+
+# -- the widget -----------------------------------------------------------------------------------
+
+_GPU_COUNTS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, 4096, 16384)
+MEMORY_CONTROLS = (
+    Control("model", "model", offers(tuple(MODELS), str), "menu"),
+    Control("gpu", "GPU", offers(tuple(GPU_OF), str), "menu"),
+    Control("gpus", "number of GPUs", offers(_GPU_COUNTS)),
+    Control("zero", "ZeRO stage", offers((0, 1, 2, 3))),
+    Control("tp", "TP, tensor", offers((1, 2, 4, 8, 16))),
+    Control("pp", "PP, pipeline", offers((1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128))),
+    Control("seq_len", "tokens, sequence", offers(tuple(2**k for k in range(9, 18)))),
+    Control("microbatch", "microbatch", offers((1, 2, 4, 8, 16, 32))),
+    Control("recompute", "recompute", offers(("none", "selective", "full"), str), "menu"),
+    tick("sequence_parallel", "sequence parallelism"),
+    tick("flash", "flash attention"),
+)
+
+
+def memory_explorer(**start: object) -> object:
+    """Returns the explorer, a widget; `start` are settings to begin with.
+
+    Example: `memory_explorer(model="GPT-3 175B", gpus=1024, tp=8, pp=8, zero=1)`.
+    """
+    return explorer(MemorySettings(**start), MEMORY_CONTROLS, memory_view)
