@@ -42,6 +42,10 @@ MISTAKES = {
         [[("F", 0), ("F", 2), ("B", 0), ("B", 2)]],
         "Rank 0's order has no F1.",
     ),
+    "a microbatch far away": (
+        [[("F", 0), ("B", 0), ("F", 10**12), ("B", 10**12)]],
+        "Rank 0's order has no F1.",
+    ),
     "an op twice on rank 0": (
         [[*ORDERS[0], ("F", 0)], ORDERS[1]],
         "Rank 0's order has F0 twice.",
@@ -141,6 +145,7 @@ def test_a_long_circle_is_told_short():
     assert str(caught.value).count("waits for") == 4
 
 
+@pytest.mark.slow  # importing torch's pipelines takes some seconds
 def test_pytorchs_1f1b_is_refused_for_its_last_rank():
     # torch 2.13: get_schedule_ops("1F1B", ...) counts the last rank's forward passes from 1, so
     # F0 is never there and one microbatch too many is.
@@ -324,6 +329,7 @@ def test_virtual_stages_can_lie_in_a_v():
     assert looped.starts == [[0, 4, 10, 16], [2, 6, 7, 13]]
 
 
+@pytest.mark.slow  # importing torch's pipelines takes some seconds
 def test_the_same_order_in_the_hands_of_pytorch():
     assert torch_orders("GPipe", 3, 5) == gpipe(3, 5)
     assert torch_orders("Interleaved1F1B", 4, 8, 2) == interleaved(4, 8, 2)

@@ -66,21 +66,11 @@ def test_equal_stages(schedule):
         check_uniform(row, simulated(row, OURS[schedule](p, m, v)))
 
 
-@pytest.mark.parametrize(
-    ("schedule", "most"),
-    [
-        (name, most)
-        for name in ("InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
-        for most in (pytest.param(4, id="to 4"), pytest.param(8, marks=pytest.mark.slow, id="8"))
-    ],
-)
-def test_torchs_split_orders(schedule, most):
-    mine = [
-        r
-        for r in UNIFORM
-        if r["schedule"] == f"torch:{schedule}" and (int(r["p"]) == 8) == (most == 8)
-    ]
-    assert len(mine) >= 4
+@pytest.mark.slow  # importing torch's pipelines takes some seconds
+@pytest.mark.parametrize("schedule", ["InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"])
+def test_torchs_split_orders(schedule):
+    mine = [row for row in UNIFORM if row["schedule"] == f"torch:{schedule}"]
+    assert len(mine) >= 9
     for row in mine:
         p, m, v = (int(row[k]) for k in "pmv")
         stages = None if schedule == "InterleavedZeroBubble" else v_stages(p)

@@ -76,7 +76,7 @@ class Coding:
     """Numbers the ops of a set of orders, kind by kind, chunk by chunk, microbatch by microbatch.
 
     All ranks run the same set of ops; rank 0's says which kinds, chunks and microbatches there are.
-    `of` maps each op, as a tuple of two or of three, to its number.
+    `ops` lists them by number, `of` maps each, as a tuple of two or of three, to its number.
     """
 
     def __init__(self, orders: Orders):
@@ -84,33 +84,26 @@ class Coding:
         if not orders or not all(orders):
             raise OrderError(f"Every rank needs an order; these are {_lengths(orders)} ops long.")
         first = _distinct(orders[0])
-        self.p, self.size = len(orders), 0
+        self.p = len(orders)
         self.m = 1 + max(op.microbatch for op in first)
         self.v = 1 + max(op.chunk for op in first)
         present = {op.kind for op in first} | {"F", "B"}
         self.kinds = tuple(kind for kind in KINDS if kind in present)
-        self.of: dict[tuple, int] = {}
-        for kind in self.kinds:
-            for chunk in range(self.v):
-                for i in range(self.m):
-                    self.of[kind, i, chunk] = self.size
-                    if not chunk:
-                        self.of[kind, i] = self.size
-                    self.size += 1
+        self.size = len(self.kinds) * self.v * self.m
+        every = (
+            Op(kind, i, c) for kind in self.kinds for c in range(self.v) for i in range(self.m)
+        )
         if len(first) < self.size:
-            lacking = next(op for op in self.of if len(op) == 3 and op not in first)
-            raise OrderError(f"Rank 0's order has no {Op(*lacking)}.")
+            lacking = next(op for op in every if op not in first)
+            raise OrderError(f"Rank 0's order has no {lacking}.")
+        self.ops = list(every)
+        self.of: dict[tuple, int] = {op: number for number, op in enumerate(self.ops)}
+        self.of |= {op[:2]: number for op, number in self.of.items() if op.chunk == 0}
 
     def block(self, kind: str, chunk: int) -> slice:
         """Returns the numbers of the ops of a kind and chunk, in order of their microbatches."""
         start = (self.kinds.index(kind) * self.v + chunk) * self.m
         return slice(start, start + self.m)
-
-    def op(self, number: int) -> Op:
-        """Returns the op with a number."""
-        kind, within = divmod(number, self.v * self.m)
-        chunk, i = divmod(within, self.m)
-        return Op(self.kinds[kind], i, chunk)
 
     def raise_first_mistake(self, orders: Orders) -> None:
         """Raises OrderError for the first op that is missing, repeated or unknown, if one is."""
@@ -122,9 +115,9 @@ class Coding:
                 if op in seen:
                     raise OrderError(f"Rank {rank}'s order has {op} twice.")
                 seen.add(op)
-            for op in self.of:
-                if op not in seen and len(op) == 3:
-                    raise OrderError(f"Rank {rank}'s order has no {Op(*op)}.")
+            for op in self.ops:
+                if op not in seen:
+                    raise OrderError(f"Rank {rank}'s order has no {op}.")
 
 
 def _distinct(order: Sequence[Entry]) -> set[Op]:

@@ -152,7 +152,7 @@ def _check_order(flat: list[np.ndarray], coding: Coding, places: _Places, slices
             late = position[before] > position[after]
             if late.any():
                 i = int(np.argmax(late))
-                first, then = coding.op(int(after[i])), coding.op(int(before[i]))
+                first, then = coding.ops[after[i]], coding.ops[before[i]]
                 raise OrderError(f"Rank {rank} runs {first} before {then}, which it needs.")
 
         for chunk in range(coding.v):
@@ -274,9 +274,9 @@ def _circle(
         rank = stuck[rank] // coding.size
     links = []
     for waits in path[path.index(rank) :]:
-        at = coding.op(int(flat[waits][len(starts[waits])]))
+        at = coding.ops[flat[waits][len(starts[waits])]]
         owner, place = divmod(stuck[waits], coding.size)
-        needed = coding.op(int(flat[owner][place]))
+        needed = coding.ops[flat[owner][place]]
         links.append(f"rank {waits} at {at} waits for rank {owner}'s {needed}")
     if len(links) > 4:
         links[3:-1] = ["…"]

@@ -57,7 +57,7 @@ class PipelineTimeline:
 
     def of(self, rank: int) -> list[Span]:
         """Returns a rank's ops in its order, each with its start and end."""
-        ops = map(self.coding.op, self.numbers[rank].tolist())
+        ops = map(self.coding.ops.__getitem__, self.numbers[rank].tolist())
         return list(map(Span, ops, self.starts[rank], self.ends[rank]))
 
     @cached_property
@@ -215,5 +215,7 @@ class PipelineTimeline:
 
 
 def _ratio(part: Number, whole: Number) -> Number:
+    if not whole:  # no op takes any time
+        return 0
     exact = isinstance(part, Rational) and isinstance(whole, Rational)
     return Fraction(part) / Fraction(whole) if exact else part / whole
