@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from chapter import Chapter
-from executed import LABS, executed, of, printed
+from executed import LABS, of, printed
 
 
 class Fact(NamedTuple):
@@ -383,9 +383,8 @@ def chapter_text(fact: Fact) -> str:
     return Chapter(fact.where.removeprefix("chapter ")).text
 
 
-def cell_text(fact: Fact) -> str:
-    cells = {cell["id"]: cell for cell in executed(fact.where).cells}
-    return printed(cells[fact.cell]) if fact.cell in cells else ""
+def texts(nb) -> dict[str, str]:
+    return {cell["id"]: printed(cell) for cell in nb.cells}
 
 
 def test_every_fact_is_printed_somewhere_or_has_a_reason():
@@ -404,13 +403,14 @@ def test_a_chapter_prints_the_lectures_numbers(lab):
 
 
 @pytest.mark.parametrize("lab", [of(lab) for lab in (LAB1, LAB2, LAB3)])
-def test_an_executed_notebook_prints_the_lectures_numbers(lab):
+def test_an_executed_notebook_prints_the_lectures_numbers(lab, executed):
+    says = texts(executed(lab))
     facts = [fact for fact in FACTS if fact.where == lab]
-    assert [p for fact in facts for p in problems(fact, cell_text(fact))] == []
+    assert [p for fact in facts for p in problems(fact, says.get(fact.cell, ""))] == []
 
 
 @pytest.mark.parametrize("lab", [of(lab) for lab in LABS])
-def test_every_cell_of_a_solved_notebook_runs(lab):
+def test_every_cell_of_a_solved_notebook_runs(lab, executed):
     failed = {
         cell["id"]: printed(cell)
         for cell in executed(lab).cells
@@ -420,11 +420,12 @@ def test_every_cell_of_a_solved_notebook_runs(lab):
 
 
 @pytest.mark.parametrize("lab", [of(lab) for lab in (LAB1, LAB2, LAB3)])
-def test_a_changed_number_would_be_noticed(lab):
+def test_a_changed_number_would_be_noticed(lab, executed):
+    says = texts(executed(lab))
     for fact in FACTS:
         if fact.where not in (lab, f"chapter {lab}"):
             continue
-        text = " ".join((cell_text if fact.cell else chapter_text)(fact).split())
+        text = " ".join((says[fact.cell] if fact.cell else chapter_text(fact)).split())
         match = pattern(fact.says).search(text)
         for group in range(1, len(fact.values) + 1):
             last = match.end(group) - 1
