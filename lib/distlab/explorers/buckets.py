@@ -155,7 +155,7 @@ def _possible(settings: BucketSettings):
 
 # -- the picture ----------------------------------------------------------------------------------
 
-_LEFT, _RIGHT, _WIDTH, _HEIGHT = 106, 742, 760, 236
+_LEFT, _RIGHT, _WIDTH, _HEIGHT = 88, 662, 680, 236
 _LANES = {"compute": 62, "all-reduce": 112}  # the upper edge of each
 _LANE, _FOOT = 36, 190
 _KEY = (("forward", "activations"), ("backward", "gradients"), ("all-reduce", "communication"))
@@ -177,7 +177,7 @@ def bucket_sentence(settings: BucketSettings, numbers: BucketNumbers) -> str:
     size = f"{many} MiB" if few == many else f"{few} to {many} MiB"
     step, exposed = time_text(numbers.step_s), time_text(numbers.exposed_s)
     percent = 100 * numbers.exposed_s / numbers.step_s
-    share = f"{percent:.0f} %" if percent >= 1 or percent == 0 else f"{percent:.2g} %"
+    share = f"{percent:.0f}\u00a0%" if percent >= 1 or percent == 0 else f"{percent:.2g}\u00a0%"
     told = f"{_count(len(numbers.buckets))} of {size}"
     if settings.gpus == 1:
         return f"{told}; one GPU has nothing to send. The step takes {step}."
@@ -280,7 +280,7 @@ BUCKET_CONTROLS = (
     Control(
         "params_million", "parameters", offers((10, 85, 350, 1300, 7500, 13000, 70000), _params)
     ),
-    Control("gpus", "number of GPUs", offers((1, 2, 4, 8, 16, 32, 64, 72, 128, 256, 512, 1024))),
+    Control("gpus", "GPUs", offers((1, 2, 4, 8, 16, 32, 64, 72, 128, 256, 512, 1024))),
     Control("link", "link", offers(tuple(LINKS), str), "menu"),
     Control("forward_ms", "forward", offers(_TIMES_MS, "{} ms".format)),
     Control("backward_ms", "backward", offers(_TIMES_MS, "{} ms".format)),

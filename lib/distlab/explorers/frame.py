@@ -49,7 +49,7 @@ def tick(name: str, label: str) -> Control:
 
 def page(settings: Any, view: Callable[[Any], View]) -> str:
     """Returns the HTML below the controls: picture and sentence, or why there is no picture."""
-    style = f"margin: 4px 0; color: {INK}; background: white; max-width: 760px"
+    style = f"margin: 4px 0; color: {INK}; background: white; max-width: 680px"
     try:
         shown = view(settings)
     except Impossible as reason:
@@ -82,9 +82,9 @@ def explorer(start: Any, controls: Sequence[Control], view: Callable[[Any], View
     for handle in handles.values():
         handle.observe(redraw, "value")
     row = ipywidgets.Box(
-        list(handles.values()), layout={"flex_flow": "row wrap", "max_width": "776px"}
+        list(handles.values()), layout={"flex_flow": "row wrap", "max_width": "720px"}
     )
-    return ipywidgets.VBox([row, picture], layout={"max_width": "800px"})
+    return ipywidgets.VBox([row, picture], layout={"max_width": "720px"})
 
 
 def _handle(ipywidgets: Any, control: Control, start: Any) -> Any:
@@ -92,16 +92,19 @@ def _handle(ipywidgets: Any, control: Control, start: Any) -> Any:
     if value not in [offered for _, offered in control.options]:
         texts = ", ".join(text for text, _ in control.options)
         raise ValueError(f"{control.name}={value!r} is not offered here; there are {texts}.")
-    layout = {"width": "47%", "min_width": "280px", "margin": "2px 8px 2px 0"}
+    layout = {"width": "48%", "min_width": "270px", "margin": "2px 4px 2px 0"}
     if control.kind == "tick":
         return ipywidgets.Checkbox(
-            value, description=control.label, indent=False, layout=layout | {"width": "auto"}
+            value,
+            description=control.label,
+            indent=False,
+            layout=layout | {"width": "auto", "min_width": "0"},
         )
     kinds = {"slider": ipywidgets.SelectionSlider, "menu": ipywidgets.Dropdown}
     return kinds[control.kind](
         options=control.options,
         value=value,
         description=control.label,
-        style={"description_width": "120px"},
+        style={"description_width": "84px"},
         layout=layout,
     )

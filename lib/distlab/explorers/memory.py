@@ -182,8 +182,8 @@ def _layer_bytes(cfg: Config, settings: MemorySettings) -> tuple[float, float]:
 
 # -- the picture ----------------------------------------------------------------------------------
 
-_LEFT, _RIGHT, _TOP, _FOOT = 62, 500, 52, 282  # the chart's edges
-_PANEL, _WIDTH, _HEIGHT = 562, 760, 330
+_LEFT, _RIGHT, _TOP, _FOOT = 58, 444, 52, 282  # the chart's edges
+_PANEL, _WIDTH, _HEIGHT = 496, 680, 332
 _MOST_STAGES = 8
 
 
@@ -210,8 +210,10 @@ def memory_sentence(settings: MemorySettings, numbers: MemoryNumbers) -> str:
 
 def _size(size_bytes: float, unit: str) -> str:
     """Returns a size with three digits, no more than three of them behind the point."""
-    tiny = 0 < in_unit(size_bytes, unit) < 0.001
-    return f"< 0.001 {unit}" if tiny else size_text(size_bytes, unit)
+    number = in_unit(size_bytes, unit)
+    if number >= 0.1 or number == 0:
+        return size_text(size_bytes, unit)
+    return f"{number:.3f} {unit}" if number >= 0.0005 else f"≈ 0 {unit}"
 
 
 def _gpus(settings: MemorySettings) -> str:
@@ -277,7 +279,7 @@ def _panel(settings: MemorySettings, numbers: MemoryNumbers) -> list[str]:
     """Returns the fullest GPU's parts as a table, which also is the key of the colours."""
     stage = numbers.stages[numbers.fullest]
     name = "every GPU" if settings.pp == 1 else f"a GPU of stage {numbers.fullest}"
-    end = _WIDTH - 12
+    end = _WIDTH - 4
     parts, y = [svg.text(_PANEL, 64, name, bold=True)], 64
     for part in reversed(PARTS):
         y += 22
@@ -302,15 +304,15 @@ def _panel(settings: MemorySettings, numbers: MemoryNumbers) -> list[str]:
 _GPU_COUNTS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, 4096, 16384)
 MEMORY_CONTROLS = (
     Control("model", "model", offers(tuple(MODELS), str), "menu"),
-    Control("gpu", "GPU", offers(tuple(GPU_OF), str), "menu"),
-    Control("gpus", "number of GPUs", offers(_GPU_COUNTS)),
+    Control("gpu", "GPU type", offers(tuple(GPU_OF), str), "menu"),
+    Control("gpus", "GPUs", offers(_GPU_COUNTS)),
     Control("zero", "ZeRO stage", offers((0, 1, 2, 3))),
-    Control("tp", "TP, tensor", offers((1, 2, 4, 8, 16))),
-    Control("pp", "PP, pipeline", offers((1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128))),
-    Control("seq_len", "tokens, sequence", offers(tuple(2**k for k in range(9, 18)))),
+    Control("tp", "TP", offers((1, 2, 4, 8, 16))),
+    Control("pp", "PP", offers((1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128))),
+    Control("seq_len", "sequence", offers(tuple(2**k for k in range(9, 18)))),
     Control("microbatch", "microbatch", offers((1, 2, 4, 8, 16, 32))),
     Control("recompute", "recompute", offers(("none", "selective", "full"), str), "menu"),
-    tick("sequence_parallel", "sequence parallelism"),
+    tick("sequence_parallel", "sequence parallel"),
     tick("flash", "flash attention"),
 )
 
