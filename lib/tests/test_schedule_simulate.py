@@ -1,5 +1,7 @@
 """What the simulator takes, what it refuses in one sentence, and what its timeline tells."""
 
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -98,10 +100,10 @@ MISTAKES = {
         [[("F", 0), None, ("B", 0)]],
         "None is no op; ops look like ('F', 0) or ('B', 3), kinds F B W R.",
     ),
-    "no rank": ([], "Every rank needs an order; these are none ops long."),
+    "no rank": ([], "There is no order: a pipeline needs one list of ops per rank."),
     "an empty rank": (
         [ORDERS[0], []],
-        "Every rank needs an order; these are 6, 0 ops long.",
+        "Rank 1's order is empty.",
     ),
 }
 
@@ -191,6 +193,8 @@ COUNTS = [
     (lambda: looped_bfs(2, 2, 0), "chunks, 1 or more, not 0"),
     (lambda: naive(2.5, 1), "ranks, 1 or more, not 2.5"),
     (lambda: zb_h2(-1, 1), "ranks, 1 or more, not -1"),
+    (lambda: gpipe(7_500_000_000, 64), "too many for one order"),
+    (lambda: terapipe(2, 1, 0), "microbatches, 1 or more, not 0"),
     (lambda: interleaved(4, 6, 2), "6 is no multiple of 4"),
 ]
 
@@ -338,6 +342,12 @@ def test_the_same_order_in_the_hands_of_pytorch():
     ours = simulate(looped_bfs(4, 8, 2))
     assert theirs.makespan == ours.makespan
     assert theirs.peak_in_flight == ours.peak_in_flight
+
+
+def test_schedules_need_neither_torch_nor_matplotlib():
+    heavy = "{'torch', 'matplotlib'} & set(sys.modules)"
+    code = f"import sys, distlab.schedule; sys.exit(bool({heavy}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_timeline_prints_itself_in_a_line():

@@ -5,7 +5,7 @@ from numbers import Real
 from typing import Any
 
 from distlab.errors import OrderError
-from distlab.schedule.ops import Coding
+from distlab.schedule.ops import Coding, check_counts
 
 Number = Any  # int, Fraction or float: what goes in comes out, so exact times stay exact
 Times = Any  # a number, or a sequence over ranks; its entries may be sequences over chunks; theirs,
@@ -49,6 +49,7 @@ def durations_by_rank(
 
 def by_microbatch(times: Any, m: int, name: str) -> list[Number]:
     """Returns m numbers: one for each microbatch, or the one number m times."""
+    check_counts(1, m)
     one = is_number(times)
     row = [times] if one else as_list(times)
     if not one and len(row) != m:

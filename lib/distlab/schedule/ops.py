@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 from distlab.errors import OrderError
 
 KINDS = ("F", "B", "W", "R")
+MOST_PASSES = (
+    10_000_000  # p · m · v: beyond, a count is a slip, and the order would fill the memory
+)
 
 
 class Op(NamedTuple):
@@ -41,7 +44,17 @@ def make_ops(kind: str, m: int, chunk: int = 0) -> list[Op]:
 
     Ranks share them: an op doesn't say whose it is.
     """
+    check_counts(1, m)
     return [Op(kind, i, chunk) for i in range(m)]
+
+
+def check_counts(p: int, m: int, v: int = 1) -> None:
+    """Raises OrderError unless there are ranks, microbatches and chunks, in whole numbers."""
+    for count, what in ((p, "ranks"), (m, "microbatches"), (v, "chunks")):
+        if count != int(count) or count < 1:
+            raise OrderError(f"A pipeline has a whole number of {what}, 1 or more, not {count}.")
+    if p * m * v > MOST_PASSES:
+        raise OrderError(f"{p} ranks x {m} microbatches x {v} chunks are too many for one order.")
 
 
 def split_at(order: Sequence[Entry]) -> list[tuple[Op, ...]]:
@@ -81,8 +94,11 @@ class Coding:
 
     def __init__(self, orders: Orders):
         """Raises OrderError where rank 0 lacks an op."""
-        if not orders or not all(orders):
-            raise OrderError(f"Every rank needs an order; these are {_lengths(orders)} ops long.")
+        lengths = [len(order) for order in orders]
+        if not lengths:
+            raise OrderError("There is no order: a pipeline needs one list of ops per rank.")
+        if 0 in lengths:
+            raise OrderError(f"Rank {lengths.index(0)}'s order is empty.")
         first = _distinct(orders[0])
         self.p = len(orders)
         self.m = 1 + max(op.microbatch for op in first)
@@ -125,7 +141,3 @@ def _distinct(order: Sequence[Entry]) -> set[Op]:
         return {op if type(op) is Op else _op(op) for op in set(order)}
     except (OrderError, TypeError):  # groups, lists in place of tuples, or no ops at all
         return {op for group in split_at(order) for op in group}
-
-
-def _lengths(orders: Orders) -> str:
-    return ", ".join(str(len(order)) for order in orders) or "none"

@@ -5,7 +5,7 @@ that is the simulator's part.
 """
 
 from distlab.errors import OrderError
-from distlab.schedule.ops import Op, make_ops
+from distlab.schedule.ops import Op, check_counts, make_ops
 
 # Rooms that ask for an order put its function on FORBID.
 
@@ -27,8 +27,8 @@ def gpipe(p: int, m: int, *, reverse: bool = False, recompute: bool = False) -> 
 
     Every rank holds m microbatches at once. `reverse` runs the last microbatch's backward pass
     first, which changes no makespan where stages are equal. `recompute` (rematerialisation) keeps
-    only each stage's input and runs the forward pass again, R, before each B; what waits for the
-    next stage's gradient recomputes meanwhile.
+    only each stage's input and runs the forward pass again, R, before each B: a rank then holds m
+    inputs and the activations of one microbatch, and it recomputes while it waits for the gradient.
 
     Example: `gpipe(4, 2)[0]` is F0 F1 B0 B1.
     Source: Huang et al. (2019), section 2.
@@ -89,7 +89,7 @@ def looped_bfs(p: int, m: int, v: int) -> list[Order]:
     """Returns breadth-first order on v chunks: all microbatches through a chunk, then the next.
 
     Example: `looped_bfs(2, 2, 2)[0]` is F0 F1 of chunk 0, then of chunk 1, B0 B1 of 1, then of 0.
-    Source: Lamy-Poirier (2023), section 3.
+    Source: Lamy-Poirier (2023), Breadth-First Pipeline Parallelism.
     """
     check_counts(p, m, v)
     order = [op for c in range(v) for op in make_ops("F", m, c)]
@@ -104,19 +104,12 @@ def flushed(orders: list[Order], steps: int) -> list[Order]:
 
     Example: `flushed(one_f_one_b(4, 8), 3)` has 24 microbatches.
     """
-    check_counts(steps, 1)
     m = 1 + max(op.microbatch for op in orders[0])
+    check_counts(len(orders), m * steps)
     return [
         [Op(kind, i + step * m, chunk) for step in range(steps) for kind, i, chunk in order]
         for order in orders
     ]
-
-
-def check_counts(p: int, m: int, v: int = 1) -> None:
-    """Raises OrderError unless there are ranks, microbatches and chunks, in whole numbers."""
-    for count, what in ((p, "ranks"), (m, "microbatches"), (v, "chunks")):
-        if count != int(count) or count < 1:
-            raise OrderError(f"A pipeline has a whole number of {what}, 1 or more, not {count}.")
 
 
 def _alternate(forward: Order, backward: Order, first: int) -> Order:

@@ -19,7 +19,7 @@ import numpy as np
 
 from distlab.errors import OrderDeadlockError, OrderError
 from distlab.schedule.durations import Number, Times, by_microbatch, durations_by_rank
-from distlab.schedule.ops import Coding, Orders, split_at
+from distlab.schedule.ops import Coding, Orders, check_counts, split_at
 from distlab.schedule.timeline import PipelineTimeline
 
 # Rooms that ask for a simulator put `simulate` on FORBID.
@@ -289,4 +289,5 @@ def v_stages(p: int) -> list[list[int]]:
     Example: `v_stages(2) == [[0, 3], [1, 2]]`.
     Source: Qi et al. (2024), Pipeline Parallelism with Controllable Memory (ZB-V).
     """
+    check_counts(p, 1)
     return [[rank, 2 * p - 1 - rank] for rank in range(p)]

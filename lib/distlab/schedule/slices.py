@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from distlab.errors import OrderError
-from distlab.schedule.ops import Op
-from distlab.schedule.orders import Order, check_counts
+from distlab.schedule.ops import Op, check_counts
+from distlab.schedule.orders import Order
 
 # Rooms that ask for the best slices put `best_slices` on FORBID.
 
@@ -31,8 +31,7 @@ def terapipe(p: int, sequences: int, slices: int) -> list[Order]:
     Example: `terapipe(2, 1, 3)[0]` is F0 F1 F2 B2 B1 B0.
     Source: Li et al. (2021), TeraPipe, section 3.
     """
-    check_counts(p, sequences)
-    check_counts(p, slices)
+    check_counts(p, sequences * slices)
     order = [Op("F", n) for n in range(sequences * slices)]
     for first in range(0, sequences * slices, slices):
         order += [Op("B", n) for n in reversed(range(first, first + slices))]

@@ -143,7 +143,8 @@ class PipelineTimeline:
         """Returns how many microbatches a rank holds, as steps: (from when, how many).
 
         A microbatch of one chunk counts from the start of its F to the end of its backward pass: of
-        B, or of W where the order has one. Divide by the number of chunks for whole stages.
+        B, or of W where the order has one. Divide by the number of chunks for whole stages. Where
+        the order recomputes (R), all that is held before R is the microbatch's input.
 
         Example: `simulate(naive(1, 1)).in_flight(0) == [(0, 1), (3, 0)]`.
         """

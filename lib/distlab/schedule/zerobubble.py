@@ -15,8 +15,8 @@ from simulation: exact on 3,136 settings each. With fewer microbatches both orde
 Source: Qi et al. (2023), Zero Bubble Pipeline Parallelism, section 2.
 """
 
-from distlab.schedule.ops import Op, make_ops
-from distlab.schedule.orders import Order, check_counts
+from distlab.schedule.ops import Op, check_counts, make_ops
+from distlab.schedule.orders import Order
 
 
 def zb_h1(p: int, m: int) -> list[Order]:
