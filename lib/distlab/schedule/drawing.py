@@ -29,7 +29,7 @@ def ascii_rows(timeline: PipelineTimeline, *, unit: Number | None = None) -> lis
     weight gradients, · idle. Microbatches from 10 and 26 on begin again at 0 and a. `unit` is the
     time of a character: by default the longest in which every start and end is a whole number.
 
-    Example: `ascii_rows(simulate(naive(2, 1)))` is `["0··aa·"...]`: two rows of 6.
+    Example: `ascii_rows(simulate(naive(2)))` is `["0···aa", "·0aa··"]`.
     """
     unit = _common_unit(timeline) if unit is None else unit
     columns = round(timeline.makespan / unit)
