@@ -1,0 +1,1 @@
+"""Rooms of lab04-pipeline-bubbles."""
