@@ -1,7 +1,8 @@
 """Data-parallel gradient: `ddp_gradient(comm, loss_fn, params, batch)` -> list of gradients.
 
 `loss_fn(params, batch)` returns the mean loss over the samples of a batch, a scalar; `batch` is a
-tuple (x, y) whose samples lie along dim 0. Ranks hold different samples, and differently many.
+tuple (x, y) whose samples lie along dim 0. Ranks hold different samples, and differently many; one
+may hold none (the mean of nothing is nan, its gradient zeros).
 Returned is, on every rank, the gradient of the mean over all ranks' samples, one for each param.
 Shapes: x [samples, d], y [samples]; params w [d] and c [], leaves that require gradients; float64.
 Cost: one all-reduce of the gradients and of one number more for each of them at most.
@@ -20,7 +21,7 @@ CASES = (
     Case("one rank", "equal", n=1, samples=(3,), d=2),
     Case("two ranks, 2 samples each", "equal", n=2, samples=(2, 2), d=3),
     Case("three ranks, 4, 2 and 1 samples", "unequal", n=3, samples=(4, 2, 1), d=2),
-    Case("five ranks, 1 to 3 samples", "unequal", n=5, samples=(1, 3, 1, 2, 2), d=3),
+    Case("five ranks, one without a sample", "unequal", n=5, samples=(1, 3, 0, 2, 2), d=3),
     Case("bytes, four ranks", "bytes", n=4, samples=(3, 5, 4, 6), d=24),
 )
 

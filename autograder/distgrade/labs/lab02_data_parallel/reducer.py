@@ -51,14 +51,6 @@ CASES = (  # `steps` holds, step by step, in which order each rank's gradients c
         ),
     ),
     Case(
-        "unused on rank 0 at first",
-        "unused",
-        n=2,
-        shapes=UNEQUAL,
-        cap=5,
-        steps=(("1042", "10423"), ("31024", "10423")),
-    ),
-    Case(
         "another order",
         "new buckets",
         n=3,
@@ -70,6 +62,15 @@ CASES = (  # `steps` holds, step by step, in which order each rank's gradients c
             ("43210", "13042", "13042"),
             ("13042", "31204", "43210"),
         ),
+    ),
+    Case(
+        "unused on rank 0 at first",
+        "new buckets",
+        n=2,
+        clock=True,
+        shapes=UNEQUAL,
+        cap=5,
+        steps=(("1042", "10423"), ("31024", "10423")),
     ),
     Case(
         "four ranks on a clock",
@@ -426,6 +427,14 @@ lost_by_the_new_buckets = slip(
     by_number,
     "What rank 0 didn't use in the first step is missing from the new order: put it last.",
     ("order += [i for i in range(len(self.params)) if i not in order]", "pass"),
+)
+missing_ones_first = slip(
+    by_number,
+    "What rank 0 didn't use in the first step comes first in the new order: put it last.",
+    (
+        "order += [i for i in range(len(self.params)) if i not in order]",
+        "order = [i for i in range(len(self.params)) if i not in order] + order",
+    ),
 )
 looks_full_already = slip(
     by_number,
