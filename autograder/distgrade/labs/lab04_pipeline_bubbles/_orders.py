@@ -69,8 +69,8 @@ def end_times(orders: list[list], duration, p2p=0) -> dict:
     try:
         ordered = list(TopologicalSorter(graph).static_order())
     except CycleError as error:
-        stage, op = next(node for node in error.args[1] if (needs[node] or node)[0] != node[0])
-        raise Circle(f"stages wait for each other; stage {stage} never runs {told(op)}") from None
+        stage, op = next(node for node in error.args[1] if needs[node] in error.args[1])
+        raise Circle(f"ops wait for each other: stage {stage} never runs {told(op)}") from None
     ends: dict = {}
     for node in ordered:
         ready = [
