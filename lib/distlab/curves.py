@@ -1,4 +1,4 @@
-"""The memory curve: how many bytes are there after each event of a trace. In `distlab.plot`."""
+"""Curves over events or time: memory after each event of a trace, losses. In `distlab.plot`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,6 +6,9 @@ from distlab import canvas
 from distlab.canvas import Picture
 from distlab.charts import LINE_COLOURS
 from distlab.memory import in_unit, size_text
+from distlab.stacks import spread
+
+_MANY_COLOURS = (*LINE_COLOURS, "#E69F00", "#56B4E9")
 
 
 def memory_curve(
@@ -51,3 +54,53 @@ def memory_curve(
     axes.xaxis.set_major_formatter("{x:,.0f}")
     canvas.style(axes, "events, in their order", f"memory ({unit})", title)
     return Picture(figure, f"{title or 'Memory after each event'}. {'; '.join(words)}.")
+
+
+def loss_curves(
+    x: Sequence[float],
+    curves: Mapping[str, Sequence[float]],
+    *,
+    xlabel: str,
+    ylabel: str = "loss",
+    title: str = "",
+) -> Picture:
+    """Draws losses over time or steps, one curve per name, on a logarithmic scale.
+
+    Each curve is named at its end; where ends lie close together, the names are spread out.
+
+    Example: `loss_curves([1, 2, 3], {"lr 0.1": [1.0, 0.5, 0.3]}, xlabel="steps")`.
+    """
+    if not curves or len(curves) > len(_MANY_COLOURS):
+        raise ValueError(f"This draws 1 to {len(_MANY_COLOURS)} curves, not {len(curves)}.")
+    low = min(map(min, curves.values()))
+    if not low > 0:
+        raise ValueError(f"A logarithmic scale has room for losses above 0 only, not {low}.")
+    height_in, bottom, tall = 3.8, 0.14, 0.74
+    figure = canvas.figure(height_in)
+    axes = figure.add_axes((0.10, bottom, 0.66, tall))
+    for (name, ys), colour in zip(curves.items(), _MANY_COLOURS, strict=False):
+        axes.plot(x, ys, color=colour, linewidth=1.8, label=name)
+    top = max(map(max, curves.values()))
+    axes.set(yscale="log", xlim=(x[0], x[-1]), ylim=(low / 1.15, top * 1.15))
+    inch = axes.transAxes.inverted()  # ends as heights on the axes, in inches
+    lines = sorted(axes.lines, key=lambda line: line.get_ydata()[-1])
+    at = [(x[-1], line.get_ydata()[-1]) for line in lines]
+    heights = [y * tall * height_in for _, y in inch.transform(axes.transData.transform(at))]
+    places = spread(heights, [0.09] * len(lines), tall * height_in)
+    for line, place in zip(lines, places, strict=True):
+        spot = (1.02, place / (tall * height_in))
+        axes.text(
+            *spot,
+            line.get_label(),
+            transform=axes.transAxes,
+            color=line.get_color(),
+            fontsize=10,
+            va="center",
+        )
+    axes.xaxis.set_major_formatter("{x:,.10g}")
+    axes.yaxis.set_major_formatter("{x:,.4g}")
+    axes.yaxis.set_minor_formatter("")
+    canvas.style(axes, xlabel, ylabel, title)
+    words = [f"{name} goes from {ys[0]:.3g} to {ys[-1]:.3g}" for name, ys in curves.items()]
+    alt = f"{title or ylabel}. {ylabel} against {xlabel}, {x[0]:,.4g} to {x[-1]:,.4g}: "
+    return Picture(figure, alt + "; ".join(words) + ".")

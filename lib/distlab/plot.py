@@ -1,7 +1,7 @@
 """Pictures of who holds what and what it costs: the place to import them from.
 
 Shard maps and values by rank stand here; scaling lines and rooflines come from
-`distlab.charts`, memory stacks and curves from `distlab.stacks` and `distlab.curves`, timelines
+`distlab.charts`, memory stacks from `distlab.stacks`, curves from `distlab.curves`, timelines
 from `distlab.gantt`, pipelines from `distlab.schedule.figures`. One colour per role through the
 whole course. Matplotlib is imported only when something is drawn. Every function returns a
 `Picture`, which a notebook shows with an alternative text.
@@ -14,7 +14,7 @@ from typing import Any
 from distlab import canvas
 from distlab.canvas import COLOURS, INK, MUTED, WIDTH_IN, Picture
 from distlab.charts import roofline, scaling_line
-from distlab.curves import memory_curve
+from distlab.curves import loss_curves, memory_curve
 from distlab.gantt import timeline
 from distlab.partition.picture import dp_table, stage_loads
 from distlab.schedule.figures import in_flight, pipeline
@@ -29,6 +29,7 @@ __all__ = [
     "Picture",
     "dp_table",
     "in_flight",
+    "loss_curves",
     "memory_curve",
     "memory_stack",
     "pipeline",

@@ -1,5 +1,7 @@
 """Memory curves: one line per name, its peak and its mark in words, nothing outside the picture."""
 
+from itertools import pairwise
+
 import pytest
 
 from distlab import plot
@@ -50,3 +52,33 @@ def test_nothing_leaves_the_picture():
 def test_no_curve_is_an_error():
     with pytest.raises(ValueError, match="no curve"):
         plot.memory_curve({})
+
+
+LOSSES = {"stashing": [1.0, 0.1, 0.011], "newest": [1.0, 0.2, 0.010], "flush": [2.0, 0.9, 0.5]}
+
+
+def test_losses_are_drawn_on_a_logarithmic_scale_and_named_at_their_ends_apart():
+    picture = plot.loss_curves([1, 2, 3], LOSSES, xlabel="steps", title="Three runs")
+    figure, axes = picture.figure, picture.figure.axes[0]
+    figure.draw_without_rendering()
+    assert axes.get_yscale() == "log"
+    assert {line.get_label(): list(line.get_ydata()) for line in axes.lines} == LOSSES
+    assert texts(picture) == ["newest", "stashing", "flush"]  # from the lowest end upwards
+    boxes = [word.get_window_extent() for word in axes.texts]
+    assert all(low.y1 <= high.y0 for low, high in pairwise(boxes))
+    assert all(box.x1 <= figure.bbox.x1 and box.y0 >= 0 for box in boxes)
+    colours = {line.get_label(): line.get_color() for line in axes.lines}
+    assert {word.get_text(): word.get_color() for word in axes.texts} == colours
+    assert picture.alt == (
+        "Three runs. loss against steps, 1 to 3: stashing goes from 1 to 0.011; "
+        "newest goes from 1 to 0.01; flush goes from 2 to 0.5."
+    )
+
+
+def test_losses_that_can_not_be_drawn_are_refused():
+    with pytest.raises(ValueError, match="above 0 only, not 0"):
+        plot.loss_curves([1, 2], {"done": [1.0, 0.0]}, xlabel="steps")
+    with pytest.raises(ValueError, match="1 to 6 curves, not 7"):
+        plot.loss_curves([1], {str(k): [1.0] for k in range(7)}, xlabel="steps")
+    with pytest.raises(ValueError, match="not 0"):
+        plot.loss_curves([1], {}, xlabel="steps")
