@@ -68,7 +68,8 @@ def recording() -> Iterator[Trace]:
             for x in _tensors((args, kwargs)):
                 storage = x.untyped_storage()
                 if book.number(storage) is None:
-                    trace.before[book.enter(storage)] = storage.nbytes()
+                    # Met late, but there from the start: no event so far may have its number.
+                    trace.before[book.enter(storage, next(book.unused))] = storage.nbytes()
             result = func(*args, **(kwargs or {}))
             for x in _tensors(result):
                 storage = x.untyped_storage()
@@ -99,9 +100,10 @@ class _Book:
         """Returns a storage's number; None for one that was never met."""
         return self.alive[storage._cdata][0] if storage._cdata in self.alive else None
 
-    def enter(self, storage: Any) -> int:
-        """Gives a storage the smallest number that is free."""
-        number = heappop(self.returned) if self.returned else next(self.unused)
+    def enter(self, storage: Any, number: int | None = None) -> int:
+        """Gives a storage a number: the smallest that is free, unless the caller names one."""
+        if number is None:
+            number = heappop(self.returned) if self.returned else next(self.unused)
         # PyTorch keeps one Python object per storage, which dies with the last tensor's hold on it.
         watch = finalize(storage, self.leave, storage._cdata, storage.nbytes())
         watch.atexit = False

@@ -60,6 +60,17 @@ def test_what_was_there_before_may_go():
     assert y.numel() == 5
 
 
+def test_what_was_there_before_has_a_number_that_no_earlier_event_had():
+    x, weight = torch.ones(5), torch.ones(3)
+    with recording() as trace:
+        x.exp()  # appears as 1, and goes
+        y = weight.exp()  # the weight is met only now, but was there from the start
+    assert trace.before == {0: 20, 2: 12}
+    numbers = [(event.kind, event.storage) for event in trace.events]
+    assert numbers == [("allocate", 1), ("free", 1), ("allocate", 1)]
+    assert y.numel() == 3
+
+
 def test_marks_stand_between_events_and_nothing_is_added_afterwards():
     with recording() as trace:
         x = torch.ones(1)
