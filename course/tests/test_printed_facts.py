@@ -104,7 +104,46 @@ def ring_ms(size: float) -> float:
     return hops_ms + 2 * (n - 1) / n * size / network * 1e3
 
 
+# Pipelines: four stages, forward 1 and backward 2, as the lecture draws them.
+def step_time(stages: int, m: int, v: int = 1) -> float:
+    """Returns the time of a step: v·m chunks of work for each stage, p − 1 of idle time."""
+    return (v * m + stages - 1) * 3 / v
+
+
+def bubble(stages: int, m: int, v: int = 1) -> float:
+    """Returns idle time over all time in per cent."""
+    return (1 - 3 * m / step_time(stages, m, v)) * 100
+
+
+def ratio(stages: int, m: int) -> float:
+    """Returns idle time over the time of the work in per cent."""
+    return (step_time(stages, m) - 3 * m) / (3 * m) * 100
+
+
+def drawing(*rows: str) -> str:
+    """Returns the lecture's drawing, with a number for each stage to compare."""
+    return " ".join(f"rank # {row}" for row in rows)
+
+
+NAIVE = drawing("0·········aa", "·0······aa··", "··0···aa····", "···0aa······")
+GPIPE = drawing(
+    "0123·········aabbccdd",
+    "·0123······aabbccdd··",
+    "··0123···aabbccdd····",
+    "···0123aabbccdd······",
+)
+ONE_F_ONE_B = drawing(
+    "0123······aa4bb5cc6dd7ee·ff·gg·hh",
+    "·012····aa3bb4cc5dd6ee7ff·gg·hh··",
+    "··01··aa2bb3cc4dd5ee6ff7gg·hh····",
+    "···0aa1bb2cc3dd4ee5ff6gg7hh······",
+)
+RANKS = (0, 1, 2, 3)
+HELD = "rank 3 | |---|---|---|---|---|"
+
 LAB1, LAB2, LAB3 = "lab01-memory-math", "lab02-data-parallel", "lab03-tensor-parallel"
+LAB4 = "lab04-pipeline-bubbles"
+WITH_FACTS = (LAB1, LAB2, LAB3, LAB4)
 
 
 def in_lab(lab: str, cell: str, *rows: tuple) -> list[Fact]:
@@ -265,6 +304,67 @@ FACTS = [
         ),
     ),
     *in_lab(LAB3, "written", ("4.8", "2 · 4 + 1 = #", 2 * 4 + 1), ("4.8", "So # times.", 9 / 2)),
+    *in_lab(LAB4, "naive", ("5.1", NAIVE, *RANKS), ("5.2", "idle: #%", bubble(4, 1))),
+    *in_lab(
+        LAB4,
+        "orders-look",
+        (
+            "5.1",
+            f"GPipe, 4 microbatches: T = #, bubble #%, in flight # # # # {GPIPE}",
+            step_time(4, 4),
+            bubble(4, 4),
+            4,
+            4,
+            4,
+            4,
+            *RANKS,
+        ),
+        (
+            "5.3",
+            "GPipe, 8 microbatches: T = #, bubble #%, in flight # # # #",
+            step_time(4, 8),
+            bubble(4, 8),
+            8,
+            8,
+            8,
+            8,
+        ),
+        (
+            "5.4",
+            f"1F1B, 8 microbatches: T = #, bubble #%, in flight # # # # {ONE_F_ONE_B}",
+            step_time(4, 8),
+            bubble(4, 8),
+            4,
+            3,
+            2,
+            1,
+            *RANKS,
+        ),
+    ),
+    *in_lab(
+        LAB4,
+        "orders-count",  # forward and backward take 1 each: 2 (m + p − 1) slots, 2 (p − 1) idle
+        ("5.9", "T = #; idle on each stage: [#, #, #, #]", 2 * (4 + 3), *[2 * 3] * 4),
+        ("5.2", "GPipe, 2 : 5: T = # · (t_f + t_b)", 4 + 3),
+        ("5.2", "1F1B, 3 : 1: T = # · (t_f + t_b)", 4 + 3),
+    ),
+    *in_lab(
+        LAB4,
+        "measures-predict",
+        ("5.6", "For p = 4, m = 8: # % or # %", bubble(4, 8), ratio(4, 8)),
+    ),
+    *in_lab(
+        LAB4,
+        "measures-look",
+        ("5.10", "8 | # ms | #% |", step_time(4, 8) * (1 + 64 / 8), bubble(4, 8)),
+    ),
+    *in_lab(
+        LAB4,
+        "interleaved-look",  # a stage takes 4 and 8; 8 microbatches go both ways
+        ("5.11", "1 | # | #% | # | #", 4 * step_time(4, 8), bubble(4, 8), 16 * 3, 4),
+        ("5.11", "2 | # | #% | # | #", 4 * step_time(4, 8, 2), bubble(4, 8, 2), 16 * 7, 11 / 2),
+        ("5.11", "4 | # | #% | # | #", 4 * step_time(4, 8, 4), bubble(4, 8, 4), 16 * 15, 19 / 4),
+    ),
     *in_lab(LAB3, "real-torch", ("4.3", "both ways: yours #, PyTorch's #", 2 + 2, 2 + 2)),
     *in_chapter(
         LAB1,
@@ -369,14 +469,49 @@ FACTS = [
             96 * 12 * 4 * reduce_sent / nvlink,
         ),
     ),
+    *in_chapter(
+        LAB4,
+        ("1.11", "# GB, as much as all # layers keep", 8 * 12 * kept / GB, L),
+        ("5.1", NAIVE, *RANKS),
+        ("5.1", GPIPE, *RANKS),
+        ("5.1", ONE_F_ONE_B, *RANKS),
+        ("5.2", "Every rank works for # units out of #: # %", 3, 4 * 3, bubble(4, 1)),
+        ("5.2", "7 · 3 = # units, # of work and # idle", step_time(4, 4), 4 * 3, 3 * 3),
+        ("5.3", "Both take # units and have a bubble of # %", step_time(4, 8), bubble(4, 8)),
+        ("5.3", f"{HELD} | GPipe | # | # | # | # |", 8, 8, 8, 8),
+        ("5.4", f"{HELD} | GPipe | 8 | 8 | 8 | 8 | | 1F1B | # | # | # | # |", 4, 3, 2, 1),
+        ("5.5", "| (p−1)/(m+p−1) | # % | # % | # % |", *(bubble(4, m) for m in (1, 4, 8))),
+        ("5.6", "| (p−1)/m | # % | # % | # % |", *(ratio(4, m) for m in (1, 4, 8))),
+        ("5.7", "updates in between: #, #, # and # on four ranks", 3, 2, 1, 0),
+        ("5.7", "see fewer: #, #, # and then # on rank 0", 0, 1, 2, 3),
+        ("5.8", "asks for m > #. With m = # it is 7/71, or # %", 7 * 0.9 / 0.1, 64, bubble(8, 64)),
+        ("5.8", "holds # microbatches under GPipe and # under 1F1B", 64, 8),
+        ("5.8", "are m = # for each, one sequence in a microbatch", 512 / 16),
+        ("5.8", "and 7/# is a bubble of # %", 32 + 7, bubble(8, 32)),
+        ("5.9", "the drawing has # columns", 2 * (4 + 3)),
+        ("5.9", "all four together # of #: 3/7, or # %", 4 * 2 * 3, 4 * 14, bubble(4, 4)),
+        ("5.10", "# samples become # microbatches of # samples", 64, 8, 64 / 8),
+        ("5.11", "| bubble | # % | # % | # % |", *(bubble(4, 8, v) for v in (1, 2, 4))),
+        ("5.11", "sent, each way | # | # | # |", 4 - 1, 2 * 4 - 1, 4 * 4 - 1),
+        (
+            "5.16",
+            "two sequences | # % | # % | # % | # % |",
+            *(bubble(4, 2 * slices) for slices in (1, 2, 4, 8)),
+        ),
+    ),
 ]
 UNPRINTED = {  # facts of these sections that no notebook or chapter states in numbers, and why
     "2.7": "differences of rounding: tests bound them, since they change with the machine",
     "3.3": "words: launched without waiting, waited for before the step, averaged",
     "4.1": "formulas: the graders of lab 3 check them on tensors",
     "4.2": "formulas: the graders of lab 3 check them on tensors",
+    "5.12": "lab 5's: rows come with its chapter",
+    "5.13": "lab 5's: rows come with its chapter",
+    "5.14": "lab 5's: rows come with its chapter",
+    "5.15": "lab 5's: rows come with its chapter",
+    "5.17": "a difference of rounding: tests bound it, since it changes with the machine",
 }
-SECTIONS = {"1": 18, "2": 7, "3": 4, "4": 10}
+SECTIONS = {"1": 18, "2": 7, "3": 4, "4": 10, "5": 17}
 
 
 def chapter_text(fact: Fact) -> str:
@@ -393,16 +528,16 @@ def test_every_fact_is_printed_somewhere_or_has_a_reason():
     assert not listed & set(UNPRINTED)
     assert listed | set(UNPRINTED) == numbers
     places = {fact.where for fact in FACTS}
-    assert places == {lab for part in (LAB1, LAB2, LAB3) for lab in (part, f"chapter {part}")}
+    assert places == {lab for part in WITH_FACTS for lab in (part, f"chapter {part}")}
 
 
-@pytest.mark.parametrize("lab", [LAB1, LAB2, LAB3])
+@pytest.mark.parametrize("lab", WITH_FACTS)
 def test_a_chapter_prints_the_lectures_numbers(lab):
     facts = [fact for fact in FACTS if fact.where == f"chapter {lab}"]
     assert [p for fact in facts for p in problems(fact, chapter_text(fact))] == []
 
 
-@pytest.mark.parametrize("lab", [of(lab) for lab in (LAB1, LAB2, LAB3)])
+@pytest.mark.parametrize("lab", [of(lab) for lab in WITH_FACTS])
 def test_an_executed_notebook_prints_the_lectures_numbers(lab, executed):
     says = texts(executed(lab))
     facts = [fact for fact in FACTS if fact.where == lab]
@@ -419,7 +554,7 @@ def test_every_cell_of_a_solved_notebook_runs(lab, executed):
     assert failed == {}
 
 
-@pytest.mark.parametrize("lab", [of(lab) for lab in (LAB1, LAB2, LAB3)])
+@pytest.mark.parametrize("lab", [of(lab) for lab in WITH_FACTS])
 def test_a_changed_number_would_be_noticed(lab, executed):
     says = texts(executed(lab))
     for fact in FACTS:
