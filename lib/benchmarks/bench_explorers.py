@@ -1,13 +1,15 @@
 """Times one redraw of each explorer beside one matplotlib picture of the same content.
 
-Aim: 20 ms at most, on a quiet machine; 100 ms is what a hand on a slider notices.
+Aim: 20 ms at most, 100 ms for thousands of bars, on a quiet machine; 100 ms is what a hand on a
+slider notices.
 """
 
 import statistics
 import time
 
 from distlab import plot
-from distlab.explorers import buckets, frame, memory
+from distlab import schedule as pipelines
+from distlab.explorers import buckets, frame, memory, partition, schedule
 from distlab.timeline import Event, Timeline
 
 REPEATS = 15
@@ -43,6 +45,22 @@ def step_by_matplotlib(chosen: buckets.BucketSettings) -> bytes:
     return plot.timeline(Timeline(events)).png(dpi=100)
 
 
+def gantt_by_matplotlib(chosen: schedule.ScheduleSettings) -> bytes:
+    p, m, v = chosen.stages, chosen.microbatches, schedule.chunks_used(chosen)
+    orders = pipelines.interleaved(p, m, v) if v > 1 else pipelines.one_f_one_b(p, m)
+    line = pipelines.simulate(orders, forward=chosen.forward, backward=chosen.backward)
+    return plot.pipeline(line).png(dpi=100)
+
+
+def stages_by_matplotlib(chosen: partition.PartitionSettings) -> bytes:
+    numbers = partition.partition_numbers(chosen)
+    even, best = (
+        plot.stage_loads(numbers.layers.times, split.bounds).png(dpi=100)
+        for split in (numbers.even, numbers.best)
+    )
+    return even + best
+
+
 def main() -> None:
     big = {"model": "DeepSeek-V3", "gpus": 2048, "tp": 8, "pp": 32}
     cases = (
@@ -59,6 +77,40 @@ def main() -> None:
             buckets.BucketSettings(layers=96, params_million=70000),
             buckets.bucket_view,
             step_by_matplotlib,
+        ),
+        (
+            "schedule",
+            schedule.ScheduleSettings(),
+            schedule.schedule_view,
+            gantt_by_matplotlib,
+        ),
+        (
+            "schedule, 16 x 64",
+            schedule.ScheduleSettings(stages=16, microbatches=64),
+            schedule.schedule_view,
+            gantt_by_matplotlib,
+        ),
+        (
+            "schedule, 16 x 64 x 4",
+            schedule.ScheduleSettings(
+                schedule="interleaved 1F1B", stages=16, microbatches=64, chunks=4
+            ),
+            schedule.schedule_view,
+            gantt_by_matplotlib,
+        ),
+        (
+            "partition",
+            partition.PartitionSettings(),
+            partition.partition_view,
+            stages_by_matplotlib,
+        ),
+        (
+            "partition, 128 on 16",
+            partition.PartitionSettings(
+                profile="Llama 3.1 405B", stages=16, microbatches=64, transfer="exposed", cap=0.9
+            ),
+            partition.partition_view,
+            stages_by_matplotlib,
         ),
     )
     for name, chosen, view, by_matplotlib in cases:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from distlab import canvas, run
 from distlab.cost import ring_time_s
-from distlab.explorers import buckets, frame, memory, svg
+from distlab.explorers import buckets, frame, memory, partition, schedule, svg
 from distlab.explorers.buckets import MIB, BucketSettings, bucket_numbers
 from distlab.explorers.memory import MemorySettings, memory_numbers
 from distlab.hardware import Cluster
@@ -24,7 +24,19 @@ from distlab.timeline import Event, Timeline
 EXPLORERS = {
     "memory": (MemorySettings(), memory.MEMORY_CONTROLS, memory.memory_view),
     "buckets": (BucketSettings(), buckets.BUCKET_CONTROLS, buckets.bucket_view),
+    "schedule": (
+        schedule.ScheduleSettings(),
+        schedule.SCHEDULE_CONTROLS,
+        schedule.schedule_view,
+    ),
+    "partition": (
+        partition.PartitionSettings(),
+        partition.PARTITION_CONTROLS,
+        partition.partition_view,
+    ),
 }
+MOST_BYTES = {"schedule": 90_000}  # 8,192 bars; 40,000 for all others
+MOST_LETTERS = {"schedule": 240, "partition": 300}  # of the sentence; 200 for all others
 
 
 def values(control):
@@ -324,6 +336,13 @@ def looked_at(page):
     found = []
     for node in root.iter("{http://www.w3.org/2000/svg}text"):
         size = float(node.get("font-size"))
+        if " " in node.get("x"):  # a row of numbers, digit by digit
+            places, wide = [float(x) for x in node.get("x").split()], 0.636 * size
+            assert len(places) == len(node.text)
+            assert all(b - a >= wide - 0.1 for a, b in itertools.pairwise(places)), node.text
+            y, x0, x1 = float(node.get("y")), places[0] - wide / 2, places[-1] + wide / 2
+            found.append((node.text, (x0, y - 0.76 * size, x1, y + 0.2 * size)))
+            continue
         # In DejaVu Sans, the widest of the fonts that a browser may take; 1 unit is 1 point.
         wide = 72 * canvas.text_size_in(node.text, size, bold=node.get("font-weight") == "bold")[0]
         x, y = float(node.get("x")), float(node.get("y"))
@@ -332,9 +351,9 @@ def looked_at(page):
     return root, found
 
 
-def check_picture(page):
+def check_picture(page, name):
     """Fails unless the page is one sentence, or a picture of bounded size without overlaps."""
-    assert len(page) < 40_000
+    assert len(page) < MOST_BYTES.get(name, 40_000)
     assert "nan" not in page
     assert "inf" not in page.replace("in flight", "")
     if "<svg" not in page:
@@ -345,7 +364,7 @@ def check_picture(page):
     assert root.get("role") == "img"
     sentence = ET.fromstring(page).find("figcaption").text
     assert root.get("aria-label") == sentence
-    assert len(sentence) <= 200
+    assert len(sentence) <= MOST_LETTERS.get(name, 200)
     _, _, width, height = map(float, root.get("viewBox").split())
     for text, (x0, y0, x1, y1) in found:
         assert x0 >= 0, text
@@ -363,7 +382,7 @@ def test_every_control_at_its_ends_shows_a_picture_or_a_sentence(name):
     for i, chosen in enumerate(ends(controls)):
         page = frame.page(replace(start, **chosen), view)
         if i % 16 == 0:  # laying out texts takes longer than drawing
-            check_picture(page)
+            check_picture(page, name)
 
 
 @pytest.mark.parametrize("name", EXPLORERS)
@@ -371,7 +390,7 @@ def test_each_control_alone_goes_from_end_to_end(name):
     start, controls, view = EXPLORERS[name]
     for control in controls:
         for value in values(control):
-            check_picture(frame.page(replace(start, **{control.name: value}), view))
+            check_picture(frame.page(replace(start, **{control.name: value}), view), name)
 
 
 @pytest.mark.parametrize("name", EXPLORERS)
@@ -384,7 +403,7 @@ def test_any_settings_show_a_picture_or_a_sentence(name):
     @settings(max_examples=150, deadline=None)
     @given(any_settings)
     def look(chosen):
-        check_picture(frame.page(replace(start, **chosen), view))
+        check_picture(frame.page(replace(start, **chosen), view), name)
 
     look()
 
@@ -464,19 +483,22 @@ def test_one_change_draws_once_and_sends_one_message(parts):
     handles, picture, drawn = parts
     sent = []
     picture.observe(lambda change: sent.append(change.new), "value")
-    handle = handles["GPUs"]
-    handle.index = 3
-    handle.index = 3
+    handle = handles["GPUs"] if "GPUs" in handles else handles["stages p"]
+    other = 2 if handle.index != 2 else 1
+    handle.index = other
+    handle.index = other
     assert (len(drawn), len(sent)) == (2, 1)
 
 
 def test_what_can_not_be_is_shown_and_left_again(parts):
     handles, picture, _ = parts
     good = picture.value
-    if "PP" in handles:
-        handle, bad = handles["PP"], 128
-    else:
-        handle, bad = handles["link"], "NVLink 4, 450 GB/s"
+    bad_ones = {"PP": 128, "link": "NVLink 4, 450 GB/s", "stages p": 16}
+    label = next(label for label in bad_ones if label in handles)
+    handle, bad = handles[label], bad_ones[label]
+    if "schedule" in handles:
+        handles["schedule"].value = "interleaved 1F1B"
+        good = picture.value
     before, handle.value = handle.value, bad
     assert "<svg" not in picture.value
     handle.value = before
