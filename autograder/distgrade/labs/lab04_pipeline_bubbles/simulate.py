@@ -111,8 +111,9 @@ def observe(student, given):
             if "deadlock" not in text.lower():
                 return {"error": "silent"}
             for kind, i in given["never"]:  # as ('B', 1), B1, B(0, 1), backward of 1
-                word = {"F": "forward", "B": "backward"}[kind]
-                forms = rf"\b{kind}(\W{{1,3}}\d+)?\W{{0,6}}{i}\b|\b{word}\D{{1,40}}\b{i}\b"
+                word = {"F": "(?i:forward)", "B": "(?i:backward)"}[kind]
+                plain = rf"\b({kind}|{word})\b\D{{1,40}}\b{i}\b|\b{kind}{i}\b"
+                forms = rf"{plain}|\b{kind}\W{{1,3}}\d+\W{{1,4}}{i}\b"
                 if re.search(forms, text):
                     return {"error": "named"}
             return {"error": "nameless"}
