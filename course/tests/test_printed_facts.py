@@ -365,6 +365,28 @@ FACTS = [
         ("5.11", "2 | # | #% | # | #", 4 * step_time(4, 8, 2), bubble(4, 8, 2), 16 * 7, 11 / 2),
         ("5.11", "4 | # | #% | # | #", 4 * step_time(4, 8, 4), bubble(4, 8, 4), 16 * 15, 19 / 4),
     ),
+    *in_lab(
+        LAB4,
+        "weight_versions-look",  # nine microbatches: min(i, p − 1 − s) updates late
+        *(
+            (
+                "5.7",
+                f"stage {s}: gaps [{', '.join('#' * 9)}], versions kept: #",
+                *(min(i, 3 - s) for i in range(9)),
+                4 - s,
+            )
+            for s in range(4)
+        ),
+    ),
+    *in_lab(
+        LAB4,
+        "terapipe_slices-look",
+        (
+            "5.16",
+            "c = 1: #% c = 2: #% c = 4: #% c = 8: #%",
+            *(bubble(4, 2 * slices) for slices in (1, 2, 4, 8)),
+        ),
+    ),
     *in_lab(LAB3, "real-torch", ("4.3", "both ways: yours #, PyTorch's #", 2 + 2, 2 + 2)),
     *in_chapter(
         LAB1,
