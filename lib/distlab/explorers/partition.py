@@ -19,8 +19,8 @@ from distlab.explorers.frame import Control, Impossible, View, explorer, offers
 from distlab.model import MODELS, PUBLISHED
 from distlab.seeds import seed_of
 
-# Lab 5 asks for partitions of any layers; here they only follow from a profile's name. But even
-# splits are even splits: `partition_numbers` is on that exercise's FORBID list.
+# Lab 5 asks for partitions of any layers; here they follow from a profile's name, and from
+# `min_max`, which those rooms forbid.
 
 LECTURE, ENDS, RANDOM, GROWING = "3, ten times 1, 4", "equal, with ends", "random", "growing"
 MODEL_PROFILES = ("GPT-3 175B", "BLOOM 176B", "Llama 2 13B", "Llama 3 8B", "Llama 3.1 405B")

@@ -13,7 +13,7 @@ from distlab.canvas import COLOURS, MUTED
 from distlab.explorers import svg
 from distlab.explorers.frame import Control, Impossible, View, explorer, offers
 
-# Lab 4 asks for orders; `schedule_numbers` holds them, so it is on those exercises' FORBID lists.
+# Lab 4 asks for orders: here they come from functions that those rooms forbid.
 
 SCHEDULES = (
     "naive",
