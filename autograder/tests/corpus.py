@@ -38,6 +38,12 @@ def cell(lab: str, wanted: str) -> dict:
     return found
 
 
+def checks(text: str, exercise) -> bool:
+    """Tells whether a cell's text calls `check` for this exercise, on one line or several."""
+    call = f'check("{exercise.id}",{",".join(exercise.names)})'
+    return call in "".join(text.split()).replace(",)", ")")
+
+
 def imports_text(lab: str) -> str:
     return "".join(code_cells(lab)[0]["source"]) + "\n"
 

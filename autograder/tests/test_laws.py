@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from corpus import checks
 from nb_tools import ROOT
 
 from distgrade.course import LAB_NAME, Course
@@ -112,7 +113,7 @@ def test_every_test_cell_has_its_room_its_points_and_the_one_hidden_statement(la
             f'grade("{room.id}", {names})\n'
             f"### END HIDDEN TESTS"
         )
-        assert f'check("{room.id}", {names})' in strip_hidden(cell.source)
+        assert checks(strip_hidden(cell.source), room)
 
 
 @pytest.mark.parametrize("lab", LABS)

@@ -5,7 +5,7 @@ import types
 
 import pytest
 import torch
-from corpus import cell, cell_objects, objects_of, solution_text, stub_text
+from corpus import cell, cell_objects, checks, objects_of, solution_text, stub_text
 
 from distgrade import references
 from distgrade.compare import compare
@@ -138,4 +138,4 @@ def test_the_notebook_agrees_with_the_room(exercise):
     text = "".join(test["source"])
     assert text.endswith(region)
     assert text.count("HIDDEN TESTS") == 2
-    assert f'check("{exercise.id}", {", ".join(exercise.names)})' in text
+    assert checks(text, exercise)

@@ -9,7 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(ROOT.glob("source/*/*.ipynb"))
 MOST_WORDS = 120  # between two code cells
-MOST_COLUMNS = 79  # what a page of 800 px shows without scrolling
+MOST_COLUMNS = 77  # what a page of 800 px shows without scrolling
+STILL_WIDE = ("lab04-pipeline-bubbles", "lab05-layer-partitioning")  # being written: 79
 
 
 def cells(path):
@@ -44,10 +45,13 @@ def test_texts_between_code_cells_are_short(notebook):
         assert words <= MOST_WORDS, f"{words} words up to the cell {where}"
 
 
-def test_code_fits_a_narrow_page(notebook):
-    for cell in notebook:
-        for line in source(cell).split("\n") if cell["cell_type"] == "code" else ():
-            assert len(line) <= MOST_COLUMNS, f"{cell['id']}: {line}"
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_code_fits_a_narrow_page(path):
+    most = MOST_COLUMNS + 2 * (path.stem in STILL_WIDE)
+    for cell in cells(path):
+        shown = source(cell).partition("### BEGIN HIDDEN TESTS")[0]
+        for line in shown.split("\n") if cell["cell_type"] == "code" else ():
+            assert len(line) <= most, f"{cell['id']}: {line}"
 
 
 def test_markdown_is_plain(notebook):

@@ -271,7 +271,7 @@ FACTS = [
     *in_lab(
         LAB2,
         "make_buckets-look",
-        ("3.2", f"buckets in MiB: [{', '.join('#' * len(buckets))}]", *bucket_mib),
+        ("3.2", f"# buckets, in MiB: {' '.join('#' * len(buckets))}", len(buckets), *bucket_mib),
     ),
     *in_lab(LAB2, "real-buckets-torch", ("3.2", "# buckets; equal to yours: True", len(buckets))),
     *in_lab(

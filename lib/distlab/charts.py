@@ -1,7 +1,7 @@
 """Pictures with axes: scaling lines and rooflines. Import them from `distlab.plot`."""
 
 from collections.abc import Mapping, Sequence
-from math import atan2, degrees, log10
+from math import atan2, degrees, hypot, log10
 
 from distlab import canvas
 from distlab.canvas import INK, MUTED, WIDTH_IN, Picture
@@ -86,9 +86,16 @@ def roofline(
         axes.plot([low, corner, high], [low * slope, peak, peak], color=colour, linewidth=2)
         axes.plot(corner, peak, "o", color=colour, markersize=6)
         axes.annotate(f"{corner:,.0f}", (corner, peak), (0, 7), color=colour, ha="center", **beside)
-        end = corner / 1.7, peak / 1.7  # below the corner, where roofs lie furthest from points
         label = f"{name}, {slope * 1e3:,.4g} GB/s"
-        axes.annotate(label, end, (-2, 5), color=colour, ha="right", **along, **beside)
+        decades = 0.075 * len(label) / hypot(decade_x_in, decade_y_in)  # its length on the roof
+        on_it = sorted((x for roof, x in points.values() if roof == name), reverse=True)
+        # Below the corner, where roofs lie furthest from points, or below a point in its way.
+        ends = [corner / 1.7, *(x / 1.4 for x in on_it if x < corner)]
+        free = (x for x in ends if not any(0.8 * x / 10**decades < p < 1.2 * x for p in on_it))
+        end = next(free, ends[0])
+        axes.annotate(
+            label, (end, end * slope), (-2, 5), color=colour, ha="right", **along, **beside
+        )
     for name, (_, intensity) in points.items():
         spot = intensity, reached[name]
         at_peak, right_half = reached[name] == peak, intensity**2 > low * high

@@ -77,7 +77,7 @@ def when_written() -> Iterator[None]:
     except NotImplementedError as error:
         if not is_stub(error):
             raise
-        print("Nothing to look at yet: write your answer above, then run this cell again.")
+        print("Nothing to look at yet: write your answer, then run this cell again.")
 
 
 def processes_start() -> bool:

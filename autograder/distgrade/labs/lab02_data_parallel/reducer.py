@@ -451,6 +451,11 @@ gradient_of_an_earlier_step = slip(
         "self.kept = self.grads\n        self.grads, self.handles, self.first = {}",
     ),
 )
+unused_brings_its_values = slip(
+    by_number,
+    "An unused param brings its own values in place of a gradient: here it counts as zeros.",
+    ("{i: torch.zeros_like(p) for", "{i: p.clone() for"),
+)
 result_of_wait_dropped = slip(
     by_number,
     "What `wait()` returns is dropped: an all-reduce leaves its input as it is.",
