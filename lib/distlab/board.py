@@ -100,7 +100,7 @@ class Board:
     @staticmethod
     def create(path: Path, n: int) -> None:
         """Makes the file behind a board of n ranks."""
-        with open(path, "wb") as file:
+        with path.open("wb") as file:
             file.truncate(n * _PART_BYTES)
 
     def post(self, rank: int, notice: Notice) -> None:

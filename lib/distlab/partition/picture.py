@@ -33,16 +33,17 @@ def stage_loads(
     overlapped: Sequence[float] | None = None,
     exposed: Sequence[float] | None = None,
     speeds: Sequence[float] | None = None,
+    unit: str = "",
     title: str = "",
 ) -> Picture:
     """Draws any partition, good or bad: each stage as a bar of its layers, a line at the slowest.
 
     Stage s holds the layers bounds[s] .. bounds[s+1] - 1. Transfers and speeds as in
-    `partition.min_max`.
+    `partition.min_max`; `unit` is the unit of time.
 
     Example: `plot.stage_loads([3, 1, 1, 4], [0, 1, 4])` draws bars of 3 and 6.
     """
-    return draw(columns(layer_times, bounds, overlapped, exposed, speeds), title)
+    return draw(columns(layer_times, bounds, overlapped, exposed, speeds), title, unit)
 
 
 def columns(
@@ -72,7 +73,7 @@ def columns(
     return found
 
 
-def draw(bars: Sequence[Column], title: str = "") -> Picture:
+def draw(bars: Sequence[Column], title: str = "", unit: str = "") -> Picture:
     """Draws bars with a dashed line at the highest and a dotted one at the mean."""
     loads = [bar.load for bar in bars]
     top, mean = max(loads), sum(loads) / len(loads)
@@ -107,7 +108,8 @@ def draw(bars: Sequence[Column], title: str = "") -> Picture:
     if short:
         canvas.text(axes, len(bars) - 0.42, -0.13 / unit_in, kind, 10, ha="left")
     axes.tick_params(axis="x", length=0)
-    axes.set_ylabel("time per microbatch", fontsize=10.5)
+    label = "time per microbatch" + (f" ({unit})" if unit else "")
+    axes.set_ylabel(label, fontsize=10.5)
     axes.spines[["top", "right"]].set_visible(False)
     if title:
         axes.set_title(title, fontsize=12, weight="bold", color=INK, loc="left")
@@ -195,7 +197,7 @@ def dp_table(
         axes.set_yticks(range(rows), [f"{k} stage{'s' * (k != 1)}" for k in range(rows)])
     axes.tick_params(length=0, labelsize=9.5)
     axes.spines[:].set_visible(False)
-    below = f"least bottleneck of the first i layers (i = 0 .. {wide - 1}) on k stages"
+    below = f"slowest stage of the best partition of the first 0 .. {wide - 1} layers"
     axes.text(0.5, -0.06 / (rows * row_in) * 2, below, transform=axes.transAxes, fontsize=10,
               color=MUTED, ha="center", va="top")  # fmt: skip
     if title:

@@ -1,0 +1,1 @@
+"""Rooms of lab05-layer-partitioning."""
