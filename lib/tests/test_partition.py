@@ -3,13 +3,15 @@
 import csv
 from itertools import accumulate, combinations, pairwise
 from pathlib import Path
+from random import Random
+from statistics import mean
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distlab import partition
+from distlab import partition, schedule
 from distlab.errors import InfeasibleError
 from distlab.partition import Memory, check_certificate, interleaved, min_max, replicated
 
@@ -198,6 +200,26 @@ def test_chunks_lie_between_their_lower_bound_and_v_times_the_longest_chunk(laye
         assert plan.value == best == plan.lower_bound
 
 
+@pytest.mark.parametrize(("ranks", "chunks"), [(3, 2), (4, 2), (4, 4), (8, 2)])
+def test_the_slowest_ranks_sum_sets_an_interleaved_pace(ranks, chunks):
+    random, to_sum, to_longest = Random(0), [], []
+    for _ in range(10):
+        times = [[random.randint(50, 150) for _ in range(chunks)] for _ in range(ranks)]
+        few, many = (
+            schedule.simulate(
+                schedule.interleaved(ranks, microbatches, chunks),
+                forward=times,
+                backward=[[2 * time for time in row] for row in times],
+            ).makespan
+            for microbatches in (8 * ranks, 16 * ranks)
+        )
+        pace = (many - few) / (8 * ranks) / 3  # forward 1, backward 2
+        to_sum.append(pace / max(map(sum, times)))
+        to_longest.append(chunks * max(map(max, times)) / pace)
+    assert 0.99 < mean(to_sum) < 1.03
+    assert mean(to_longest) > 1.1
+
+
 def test_moving_single_layers_evens_the_ranks():
     layer_times = [5, 1, 1, 1, 1, 3, 1, 1, 1, 1]
     plan = interleaved(layer_times, 2, 2)
@@ -277,105 +299,3 @@ def test_a_count_of_machines_with_a_gap_is_refused():
         )
         with pytest.raises(ValueError, match="proof"):
             partition.check_fewest(wrong)
-
-
-# ---- what has no answer ----
-
-NAN, INF = float("nan"), float("inf")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (([], 1), "no layers"),
-        (([1.0], 0), "0 stages can hold no layer"),
-        (([1.0], -2), "-2 stages"),
-        (([1.0, 2.0], 3), "3 stages of 2 layers.*at most 2 stages"),
-        (([1.0, -2.0], 1), r"layer_times\[1\] is -2.0"),
-        (([NAN, 2.0], 1), r"layer_times\[0\] is nan"),
-        (([1.0, INF], 2), r"layer_times\[1\] is inf"),
-        (([1e308, 1e308], 1), "add up to more"),
-    ],
-)
-def test_what_can_not_be_cut_is_refused_in_words(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        min_max(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("costs", "words"),
-    [
-        ({"exposed": [1.0]}, "exposed holds 1 numbers for 2 places"),
-        ({"overlapped": [1.0, NAN]}, r"overlapped\[1\] is nan"),
-        ({"speeds": [1.0, 0.0]}, "speed of stage 1 is 0"),
-        ({"speeds": [1.0]}, "speeds holds 1 numbers for 2 stages"),
-        ({"first": -1.0}, r"first\[0\] is -1.0"),
-        ({"memory": Memory([1, 1], [1, 1, 1], 9)}, "weight_bytes holds 2 numbers for 3 layers"),
-        ({"memory": Memory([1, 1, 1], [1, 1, 1], [9])}, "cap_bytes holds 1"),
-        ({"memory": Memory([1, 1, 1], [1, 1, 1], 9, [1])}, "in_flight holds 1"),
-    ],
-)
-def test_costs_that_are_none_are_refused_in_words(costs, words):
-    with pytest.raises(ValueError, match=words):
-        min_max([1.0, 2.0, 3.0], 2, **costs)
-
-
-def test_a_number_of_stages_is_a_whole_number():
-    for stages in (2.0, "2", True):
-        with pytest.raises(TypeError, match="whole number"):
-            min_max([1.0, 2.0], stages)
-
-
-def test_memory_that_never_fits_names_the_stage_and_the_lack():
-    memory = Memory([10e9] * 4, [2e9] * 4, 27e9)
-    with pytest.raises(InfeasibleError) as caught:
-        min_max([1.0] * 4, 2, memory=memory)
-    assert str(caught.value) == (
-        "No partition into 2 stages fits into memory. The one that lacks least puts layers 0–1 on "
-        "stage 0: with 2 microbatches in flight they need 28 GB of 27 GB, 1 GB too much."
-    )
-    exact_fit = Memory([10e9] * 4, [2e9] * 4, 28e9)
-    assert min_max([1.0] * 4, 2, memory=exact_fit).bounds == (0, 2, 4)
-
-
-def test_1f1b_keeps_fewer_microbatches_on_later_stages():
-    memory = Memory([0] * 6, [1] * 6, 6)
-    assert min_max([1] * 6, 2, memory=memory).sizes == (3, 3)
-    assert min_max([1] * 6, 2, memory=Memory([0] * 6, [1] * 6, 4)).sizes == (2, 4)
-    alike = Memory([0] * 6, [1] * 6, 4, in_flight=[1, 1])
-    assert min_max([1] * 6, 2, memory=alike).sizes == (3, 3)
-
-
-# ---- pictures ----
-
-
-def test_a_plan_draws_itself():
-    plan = min_max(LECTURE, 4, exposed=[0.5] * 11)
-    picture, svg = plan.picture(title="Cut"), plan.svg(title="Cut")
-    assert "stage 3 5.5" in picture.alt
-    assert picture.alt in svg
-    bars = [patch.get_height() for patch in picture.figure.axes[0].patches]
-    assert sum(bars) == pytest.approx(sum(plan.loads))
-    assert svg.count("<rect") == len(bars) == 12 + 6  # layers, and two transfers at each cut
-    assert plan._repr_mimebundle_()["text/html"] == plan.svg()
-
-
-def test_the_other_plans_draw_themselves():
-    for plan in (
-        interleaved(LECTURE, 2, 2),
-        replicated(LECTURE, 6, weight_bytes=LECTURE, rate_bytes_per_s=100),
-    ):
-        assert "slowest takes" in plan.picture().alt
-        assert f"{plan.value:.4g}" in plan.svg()
-        assert "the slowest takes" in str(plan)
-    table = partition.table(LECTURE, 4)
-    cells = [patch for patch in table.picture().figure.axes[0].patches]
-    assert len(cells) == 1 + 12 + 11 + 10 + 9
-
-
-def test_any_partition_can_be_drawn_but_no_bounds_that_fall():
-    from distlab import plot
-
-    assert "stage 1 0" in plot.stage_loads([1, 2, 3], [0, 2, 2, 3]).alt
-    with pytest.raises(ValueError, match="rise from 0"):
-        plot.stage_loads([1, 2, 3], [0, 2, 1])
