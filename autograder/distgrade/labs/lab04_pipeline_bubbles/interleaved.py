@@ -107,7 +107,7 @@ def judge(got, expected, case):
 
 _LOOK = {
     "for": "Return a list of p lists, one for each stage.",
-    "runs": "Each stage runs F and B once for each microbatch and each of its v chunks.",
+    "runs": "Ops are (kind, microbatch, chunk): F and B, each once for each of them on each stage.",
     "never": "Each stage runs F and B once for each microbatch and each of its v chunks.",
 }
 

@@ -103,7 +103,7 @@ def judge(got, expected, case):
 
 _LOOK = {
     "for": "Return a list of p lists, one for each stage.",
-    "runs": "Each stage runs F and B once for each microbatch, from 0 to m - 1.",
+    "runs": "Ops are ('F', i) and ('B', i), each once on each stage, i from 0 to m - 1.",
     "never": "Each stage runs F and B of every microbatch: look at the end of the order.",
 }
 

@@ -128,8 +128,8 @@ def observe(student, given):
     for stage, row in enumerate(timeline):
         order = given["orders"][stage]
         if not isinstance(row, lists) or len(row) != len(order):
-            count = len(row) if isinstance(row, lists) else "no"
-            raise TypeError(f"{form}; stage {stage} has {count} for {len(order)} ops")
+            came = f"{len(row)} entries" if isinstance(row, lists) else "no list"
+            raise TypeError(f"{form}; stage {stage} has {came} for {len(order)} ops")
         for entry, op in zip(row, order, strict=True):
             if not isinstance(entry, lists) or len(entry) != 3:
                 raise TypeError(f"{form}; stage {stage} has an entry of another form")
