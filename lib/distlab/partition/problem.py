@@ -69,8 +69,9 @@ class Problem:
     def times(self) -> np.ndarray:
         """Returns the layers' times; what comes first and last is part of those layers."""
         times = numbers(self.layer_times, "layer_times", self.layers, "layers").copy()
-        times[0] += _number(self.first, "first")
-        times[-1] += _number(self.last, "last")
+        if self.first or self.last:
+            times[0] += _number(self.first, "first")
+            times[-1] += _number(self.last, "last")
         return times
 
     @cached_property
