@@ -265,9 +265,9 @@ scaled_by_d = slip(
 one_state_for_all = slip(
     by_vjp,
     "Sequences mix: what you keep belongs into the state that was given.",
-    ("def slice_forward", "kept = {}\n\n\ndef slice_forward"),
-    ("(x, w, state):\n    past", "(x, w, state):\n    state = kept\n    past"),
-    ("(dy, w, state):\n", "(dy, w, state):\n    state = kept\n"),
+    ("def slice_forward", "own_dict = {}\n\n\ndef slice_forward"),
+    ("(x, w, state):\n    past", "(x, w, state):\n    state = own_dict\n    past"),
+    ("(dy, w, state):\n", "(dy, w, state):\n    state = own_dict\n"),
 )
 
 
