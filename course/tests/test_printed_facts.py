@@ -7,6 +7,8 @@ number. Words that no longer stand there fail as well: then the row or the text 
 """
 
 import re
+from collections.abc import Sequence
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import pytest
@@ -138,12 +140,31 @@ ONE_F_ONE_B = drawing(
     "··01··aa2bb3cc4dd5ee6ff7gg·hh····",
     "···0aa1bb2cc3dd4ee5ff6gg7hh······",
 )
+# Twelve layers on four stages: all partitions tried, and greedy cuts at the mean.
+layer_ms = [3, *[1] * 10, 4]
+
+
+def stage_ms(bounds: Sequence[int]) -> list[int]:
+    """Returns the time of each stage."""
+    return [sum(layer_ms[i:j]) for i, j in pairwise(bounds)]
+
+
+partitions = [(0, *cuts, 12) for cuts in combinations(range(1, 12), 3)]
+slot_ms = min(max(stage_ms(bounds)) for bounds in partitions)
+best = [bounds for bounds in partitions if max(stage_ms(bounds)) == slot_ms]
+even_ms, printed_ms = stage_ms((0, 3, 6, 9, 12)), stage_ms((0, 2, 6, 10, 12))
+greedy = [0]
+for end in range(1, 12):
+    if sum(layer_ms[greedy[-1] : end]) >= sum(layer_ms) / 4:
+        greedy.append(end)
+greedy_ms = stage_ms((*greedy, 12))
+
 RANKS = (0, 1, 2, 3)
 HELD = "rank 3 | |---|---|---|---|---|"
 
 LAB1, LAB2, LAB3 = "lab01-memory-math", "lab02-data-parallel", "lab03-tensor-parallel"
-LAB4 = "lab04-pipeline-bubbles"
-WITH_FACTS = (LAB1, LAB2, LAB3, LAB4)
+LAB4, LAB5 = "lab04-pipeline-bubbles", "lab05-layer-partitioning"
+WITH_FACTS = (LAB1, LAB2, LAB3, LAB4, LAB5)
 
 
 def in_lab(lab: str, cell: str, *rows: tuple) -> list[Fact]:
@@ -387,6 +408,27 @@ FACTS = [
             *(bubble(4, 2 * slices) for slices in (1, 2, 4, 8)),
         ),
     ),
+    *in_lab(
+        LAB5,
+        "idea-numbers",
+        ("5.12", "each stage takes [#, #, #, #] a slot lasts # ms", *map(float, even_ms), 6),
+        ("5.13", "# partitions to choose from", len(partitions)),
+    ),
+    *in_lab(LAB5, "even_split-look", ("5.12", "The slowest takes #, the mean is #", 6, 17 / 4)),
+    *in_lab(LAB5, "min_max_partition-look", ("5.13", "the last cell holds #.", slot_ms)),
+    *in_lab(
+        LAB5,
+        "min_max_partition-box",
+        ("5.15", "it fills only three stages, # + # + #: slower", *greedy_ms),
+    ),
+    *in_lab(
+        LAB5, "count_optimal-look", ("5.13", "4 stages: # ms, # of #", slot_ms, len(best), 165)
+    ),
+    *in_lab(
+        LAB5,
+        "certify-look",
+        ("5.13", "your best: [#, #, #, #, #], # ms", 0, 2, 6, 10, 12, slot_ms),
+    ),
     *in_lab(LAB3, "real-torch", ("4.3", "both ways: yours #, PyTorch's #", 2 + 2, 2 + 2)),
     *in_chapter(
         LAB1,
@@ -521,16 +563,23 @@ FACTS = [
             *(bubble(4, 2 * slices) for slices in (1, 2, 4, 8)),
         ),
     ),
+    *in_chapter(
+        LAB5,
+        ("5.12", "make stages of #, #, # and # ms", *even_ms),
+        ("5.12", "a slot lasts # ms, and a stage works # ms of it", max(even_ms), 17 / 4),
+        ("5.13", "#, #, # and # ms are possible", *printed_ms),
+        ("5.13", "below the mean, # ms; in whole milliseconds that is #.", 17 / 4, -(-17 // 4)),
+        ("5.13", "It is one of **#** best partitions out of #", len(best), len(partitions)),
+        ("5.14", "L²p steps, # for # layers on # stages", 96 * 96 * 16, 96, 16),
+        ("5.14", "| # steps, so yes", 96 * 96 * 16),
+        ("5.15", "it makes stages of #, # and # ms, and none is left", *greedy_ms),
+    ),
 ]
 UNPRINTED = {  # facts of these sections that no notebook or chapter states in numbers, and why
     "2.7": "differences of rounding: tests bound them, since they change with the machine",
     "3.3": "words: launched without waiting, waited for before the step, averaged",
     "4.1": "formulas: the graders of lab 3 check them on tensors",
     "4.2": "formulas: the graders of lab 3 check them on tensors",
-    "5.12": "lab 5's: rows come with its chapter",
-    "5.13": "lab 5's: rows come with its chapter",
-    "5.14": "lab 5's: rows come with its chapter",
-    "5.15": "lab 5's: rows come with its chapter",
     "5.17": "a difference of rounding: tests bound it, since it changes with the machine",
 }
 SECTIONS = {"1": 18, "2": 7, "3": 4, "4": 10, "5": 17}
