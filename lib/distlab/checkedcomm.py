@@ -5,11 +5,13 @@ simulator and on real processes.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from distlab.canvas import COLOURS
 from distlab.comm import REDUCTIONS, Comm, Handle
@@ -37,11 +39,11 @@ class CheckedComm(Comm):  # inherits the operations' docstrings
     def all_reduce(self, x: Tensor, op: str = "sum", *, async_op: bool = False) -> Tensor | Handle:
         x = _tensor(x, "all_reduce")
         _reduction(op, x, "all_reduce")
-        return self._all_reduce(x, op, async_op)
+        return _apart(self._all_reduce, x, op, async_op)
 
     def all_gather(self, x: Tensor, dim: int = 0, *, async_op: bool = False) -> Tensor | Handle:
         x = _tensor(x, "all_gather")
-        return self._all_gather(x, _dim(x, dim, "all_gather"), async_op)
+        return _apart(self._all_gather, x, _dim(x, dim, "all_gather"), async_op)
 
     def reduce_scatter(
         self, x: Tensor, dim: int = 0, op: str = "sum", *, async_op: bool = False
@@ -54,14 +56,14 @@ class CheckedComm(Comm):  # inherits the operations' docstrings
                 f"reduce_scatter cuts dim {dim} into {self.size} equal parts, but x has shape "
                 f"{list(x.shape)} and {x.shape[dim]} is no multiple of {self.size}; pad x first."
             )
-        return self._reduce_scatter(x, dim, op, async_op)
+        return _apart(self._reduce_scatter, x, dim, op, async_op)
 
     def broadcast(self, x: Tensor, src: int = 0, *, async_op: bool = False) -> Tensor | Handle:
         x = _tensor(x, "broadcast")
         src = self._member(src, "broadcast", "src")
         # As a chain from src on: every rank but the last passes the tensor on.
         last = self.rank == (src - 1) % self.size
-        return self._broadcast(x, src, 0 if last else x.nbytes, async_op)
+        return _apart(self._broadcast, x, src, 0 if last else x.nbytes, async_op)
 
     def all_to_all(
         self,
@@ -75,7 +77,7 @@ class CheckedComm(Comm):  # inherits the operations' docstrings
         send, recv = self._sizes(x, send_sizes, recv_sizes)
         row_bytes = x.nbytes // x.shape[0] if x.shape[0] else 0
         sent_bytes = row_bytes * (sum(send) - send[self.rank])
-        return self._all_to_all(x, send, recv, sent_bytes, async_op)
+        return _apart(self._all_to_all, x, send, recv, sent_bytes, async_op)
 
     def compute(
         self,
@@ -110,21 +112,22 @@ class CheckedComm(Comm):  # inherits the operations' docstrings
             raise CommArgumentError(
                 f"rank {dst} sends to itself, and would wait for ever; keep the tensor instead."
             )
-        self._exchange("send", x, dst, None, None, tag, f"to rank {dst}")
+        _apart(self._exchange, "send", x, dst, None, None, tag, f"to rank {dst}")
 
     def recv(self, like: Tensor, src: int, tag: int = 0) -> Tensor:
         like = _tensor(like, "recv")
         src = self._member(src, "recv", "src")
         if src == self.rank:
             raise CommArgumentError(f"rank {src} receives from itself; keep the tensor instead.")
-        return self._exchange("recv", None, None, like, src, tag, f"from rank {src}")
+        return _apart(self._exchange, "recv", None, None, like, src, tag, f"from rank {src}")
 
     def sendrecv(self, x: Tensor, dst: int, src: int, like: Tensor | None = None) -> Tensor:
         x = _tensor(x, "sendrecv")
         like = x if like is None else _tensor(like, "sendrecv")
         dst = self._member(dst, "sendrecv", "dst")
         src = self._member(src, "sendrecv", "src")
-        return self._exchange("sendrecv", x, dst, like, src, 0, f"to rank {dst}, from rank {src}")
+        peers = f"to rank {dst}, from rank {src}"
+        return _apart(self._exchange, "sendrecv", x, dst, like, src, 0, peers)
 
     # -- for engines ------------------------------------------------------------------------------
 
@@ -171,6 +174,22 @@ class CheckedComm(Comm):  # inherits the operations' docstrings
                 f"send_sizes add up to {sum(send)}, but x has {x.shape[0]} rows."
             )
         return send, recv
+
+
+def _apart(call: Callable[..., Any], *args: Any) -> Any:
+    """Makes a call out of sight of whoever records this thread's operations.
+
+    What an engine needs inside is no rank's memory; what it gives is seen as one new tensor.
+    """
+    if not torch._C._len_torch_dispatch_stack():
+        return call(*args)
+    with _disable_current_modes():
+        given = call(*args)
+    if not isinstance(given, Tensor):
+        return given
+    seen = torch.empty(given.shape, dtype=given.dtype, device=given.device)
+    with _disable_current_modes():
+        return seen.copy_(given)
 
 
 def _tensor(x: Any, op: str) -> Tensor:
