@@ -1,0 +1,1 @@
+"""Rooms of lab06-zero."""
