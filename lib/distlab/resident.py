@@ -36,41 +36,72 @@ def resident(*held: Any) -> Iterator[Resident]:
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    memory, alive = Resident(), {}
+    book = _Book()
 
     class Watch(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls):
+            return False  # nothing is compiled here, and importing the compiler takes seconds
+
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             result = func(*args, **(kwargs or {}))
-            _enter(alive, (args, kwargs, result))
-            memory.curve_bytes.append(_total(alive))
+            book.note((args, kwargs, result))
             return result
 
-    _enter(alive, held)
-    memory.curve_bytes.append(_total(alive))
-    with Watch():
-        yield memory
+    book.note(held)
+    try:
+        with Watch():
+            yield book.memory
+    finally:
+        book.storages.clear()
 
 
-def _enter(alive: dict[int, ref], tree: Any) -> None:
-    """Notes the storages of all tensors in a tree, by their addresses."""
+class _Book:
+    """The storages that are alive, by address, with their sizes, and the sum of these."""
+
+    def __init__(self):
+        self.memory = Resident()
+        self.storages: dict[int, tuple[ref, int]] = {}
+        self.total = self.most = 0
+
+    def note(self, tree: Any) -> None:
+        """Notes what is held now, after an operation with these arguments and results."""
+        for x in _tensors(tree):
+            self.enter(x.untyped_storage())
+        if self.total > self.most:  # one that nobody has touched may have been emptied by resize_
+            for reference, _ in list(self.storages.values()):
+                if (storage := reference()) is not None:
+                    self.enter(storage)
+            self.most = max(self.most, self.total)
+        self.memory.curve_bytes.append(self.total)
+
+    def enter(self, storage: Any) -> None:
+        """Notes a storage that is new, or the present size of one that is known."""
+        address, size_bytes = storage._cdata, storage.nbytes()
+        known = self.storages.get(address)
+        if known is None:
+            reference = ref(storage, lambda _: self.leave(address))
+            self.storages[address] = reference, size_bytes
+            self.total += size_bytes
+        elif known[1] != size_bytes:
+            self.storages[address] = known[0], size_bytes
+            self.total += size_bytes - known[1]
+
+    def leave(self, address: int) -> None:
+        """Notes that a storage is gone."""
+        _, size_bytes = self.storages.pop(address)
+        self.total -= size_bytes
+
+
+def _tensors(tree: Any) -> Iterator[Any]:
+    """Yields the tensors of a tree that have memory."""
     import torch
-    from torch.utils._pytree import tree_leaves
 
-    for x in tree_leaves(tree):
-        if isinstance(x, torch.Tensor) and x.device.type != "meta":
-            storage = x.untyped_storage()
-            known = alive.get(storage._cdata)
-            if known is None or known() is None:  # an address may come back
-                alive[storage._cdata] = ref(storage)
-
-
-def _total(alive: dict[int, ref]) -> int:
-    """Returns the bytes that are still held, at their present sizes, and forgets what is gone."""
-    total = 0
-    for address, reference in list(alive.items()):
-        storage = reference()
-        if storage is None:
-            del alive[address]
-        else:
-            total += storage.nbytes()
-    return total
+    if isinstance(tree, torch.Tensor):
+        if not tree.is_meta:
+            yield tree
+    elif isinstance(tree, list | tuple):
+        for branch in tree:
+            yield from _tensors(branch)
+    elif isinstance(tree, dict):
+        yield from _tensors(list(tree.values()))

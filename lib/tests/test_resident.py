@@ -56,8 +56,11 @@ def test_a_storage_that_is_emptied_counts_no_more():
     with resident(x) as memory:
         y = x + 1
         y.untyped_storage().resize_(0)
-        x.mul_(1.0)
-    assert memory.curve_bytes == [400, 800, 400]
+        z = x + 1
+        y.untyped_storage().resize_(400)
+        x.add_(y)
+    assert memory.curve_bytes == [400, 800, 800, 1_200]
+    assert z.shape == y.shape
 
 
 def test_meta_has_no_memory():
