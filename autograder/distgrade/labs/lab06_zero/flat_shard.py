@@ -259,17 +259,20 @@ def last_tensor_first():
     return flat_shard, unflatten
 
 
+BEHIND = "more zeros than needed stand behind the last block, where no rank looks"
+STRICT = "both are equally long; strict only says so"
+DTYPE = "any of the tensors tells the dtype that all have"
 EQUIVALENT = {
-    "unflatten: zip(parts, like, strict=True) -> zip(parts, like)": "both are equally long; strict only says so",
-    "unflatten: True -> False": "both are equally long; strict only says so",
-    "end_to_end flat_shard: n * size - len(flat) -> n * size": "more zeros than needed stand behind the last block, where no rank looks",
-    "end_to_end flat_shard: n * size - len(flat) -> len(flat)": "more zeros than needed stand behind the last block, where no rank looks",
-    "end_to_end flat_shard: n * size - len(flat) -> n * size + len(flat)": "more zeros than needed stand behind the last block, where no rank looks",
-    "by_lists flat_shard: n * size - len(numbers) -> n * size": "more zeros than needed stand behind the last block, where no rank looks",
-    "by_lists flat_shard: n * size - len(numbers) -> len(numbers)": "more zeros than needed stand behind the last block, where no rank looks",
-    "by_lists flat_shard: n * size - len(numbers) -> n * size + len(numbers)": "more zeros than needed stand behind the last block, where no rank looks",
-    "by_lists unflatten: zip(parts, like, strict=True) -> zip(parts, like)": "both are equally long; strict only says so",
-    "by_lists unflatten: True -> False": "both are equally long; strict only says so",
-    "by_lists flat_shard: 0 -> -1": "any of the tensors tells the dtype that all have",
-    "last_tensor_first flat_shard: 0 -> -1": "any of the tensors tells the dtype that all have",
+    "unflatten: zip(parts, like, strict=True) -> zip(parts, like)": STRICT,
+    "unflatten: True -> False": STRICT,
+    "end_to_end flat_shard: n * size - len(flat) -> n * size": BEHIND,
+    "end_to_end flat_shard: n * size - len(flat) -> len(flat)": BEHIND,
+    "end_to_end flat_shard: n * size - len(flat) -> n * size + len(flat)": BEHIND,
+    "by_lists flat_shard: n * size - len(numbers) -> n * size": BEHIND,
+    "by_lists flat_shard: n * size - len(numbers) -> len(numbers)": BEHIND,
+    "by_lists flat_shard: n * size - len(numbers) -> n * size + len(numbers)": BEHIND,
+    "by_lists unflatten: zip(parts, like, strict=True) -> zip(parts, like)": STRICT,
+    "by_lists unflatten: True -> False": STRICT,
+    "by_lists flat_shard: 0 -> -1": DTYPE,
+    "last_tensor_first flat_shard: 0 -> -1": DTYPE,
 }
