@@ -81,6 +81,15 @@ def test_errors_name_cells_and_lines(kernel):
     assert sorted(out.splitlines()) == ["[rank 0] I am 0", "[rank 1] I am 1"]
 
 
+def test_an_order_that_can_not_run_is_shown_at_the_callers_line(kernel):
+    _, client = kernel
+    execute(client, "from distlab import schedule")
+    _, text = execute(client, "orders = [[('B', 0), ('F', 0)]]\nschedule.simulate(orders)")
+    assert text.rstrip().endswith("OrderError: Rank 0 runs B0 before F0, which it needs.")
+    assert "schedule.simulate(orders)" in text
+    assert "replay.py" not in text
+
+
 def test_an_unwritten_answer_is_one_calm_line_without_ranks_too(kernel):
     _, client = kernel
     execute(client, SETUP)

@@ -157,6 +157,8 @@ def test_the_alternative_text_gives_the_numbers():
     assert f"1F1B. {words}" in gantt_svg(timeline, title="1F1B", unit="ms")
     assert plot.pipeline(timeline, title="1F1B", unit="ms").alt == f"1F1B. {words}"
     assert timeline._repr_html_().startswith("<svg ")
+    one = plot.pipeline(simulate(naive(1, 1))).alt
+    assert one.startswith("Pipeline. 1 rank, 1 microbatch over 3;")
 
 
 @pytest.mark.parametrize("p", [1, 5, 16, 64, 100])
@@ -193,6 +195,27 @@ def test_what_is_in_flight_is_drawn_with_its_peak():
     picture = plot.in_flight(simulate(one_f_one_b(4, 8)), title="1F1B")
     assert [text.get_text() for text in picture.figure.axes[1].texts] == ["4", "3", "2", "1"]
     assert picture.alt == "1F1B. The most at once, by rank: 4, 3, 2, 1."
+
+
+def test_what_two_orders_hold_can_be_drawn_to_one_scale():
+    def height(orders, **scale):  # of rank 0's highest step, in rows
+        axes = plot.in_flight(simulate(orders), **scale).figure.axes[1]
+        corners = axes.collections[0].get_paths()[0].vertices[:, 1]
+        return corners.max() - corners.min()
+
+    half, whole = height(one_f_one_b(4, 8), most=8), height(gpipe(4, 8), most=8)
+    assert half == pytest.approx(whole / 2)
+    assert height(one_f_one_b(4, 8)) == pytest.approx(whole)
+    with pytest.raises(ValueError, match="holds 8 at once: most=4"):
+        plot.in_flight(simulate(gpipe(4, 8)), most=4)
+
+
+def test_b_without_its_w_is_called_by_what_it_makes():
+    split, whole = simulate(zb_h1(4, 8)), simulate(one_f_one_b(4, 8))
+    for timeline, name in ((split, "input gradient"), (whole, "backward")):
+        assert f">{name}<" in gantt_svg(timeline)
+        key = plot.pipeline(timeline).figure.axes[0]
+        assert name in [text.get_text() for text in key.texts]
 
 
 @pytest.mark.parametrize("draw", [plot.pipeline, plot.in_flight])

@@ -102,11 +102,18 @@ def describe(timeline: PipelineTimeline, *, title: str = "", unit: str = "") -> 
     """Returns the sentence that stands in for the picture where it can't be seen."""
     peaks = timeline.peak_in_flight
     shown = ", ".join(map(str, peaks[:8])) + (", …" if len(peaks) > 8 else "")
+    ranks, microbatches = timeline.ranks, timeline.microbatches
     return (
-        f"{title or 'Pipeline'}. {timeline.ranks} ranks, {timeline.microbatches} microbatches over "
+        f"{title or 'Pipeline'}. {ranks} rank{'s' * (ranks > 1)}, "
+        f"{microbatches} microbatch{'es' * (microbatches > 1)} over "
         f"{_short(timeline.makespan)}{' ' + unit if unit else ''}; bubble "
         f"{float(timeline.bubble_fraction):.1%}; at most in flight, by rank: {shown}."
     )
+
+
+def name_of(kind: str, timeline: PipelineTimeline) -> str:
+    """Returns what an op is called in this timeline: B is the whole backward pass, without a W."""
+    return "input gradient" if kind == "B" and "W" in timeline.coding.kinds else NAMES[kind]
 
 
 def tint(kind: str, chunk: int, chunks: int) -> str:
@@ -151,9 +158,9 @@ def _key(timeline: PipelineTimeline, y: int) -> list[str]:
         colour, fill = COLOURS[ROLES[kind]], tint(kind, 0, 1)
         parts.append(
             f'<rect x="{x}" y="{y - 5}" width="14" height="10" fill="{fill}" stroke="{colour}"/>'
-            f'<text x="{x + 20}" y="{y + 4}" fill="{MUTED}">{NAMES[kind]}</text>'
+            f'<text x="{x + 20}" y="{y + 4}" fill="{MUTED}">{name_of(kind, timeline)}</text>'
         )
-        x += 40 + 6 * len(NAMES[kind])
+        x += 40 + 6 * len(name_of(kind, timeline))
     if timeline.chunks > 1:
         note = f"chunks 0 to {timeline.chunks - 1}: light to strong"
         parts.append(f'<text x="{x + 8}" y="{y + 4}" fill="{MUTED}">{note}</text>')

@@ -5,7 +5,7 @@ from typing import Any
 
 from distlab import canvas
 from distlab.canvas import COLOURS, MUTED, WIDTH_IN, Picture
-from distlab.schedule.drawing import NAMES, describe, tint
+from distlab.schedule.drawing import describe, name_of, tint
 from distlab.schedule.timeline import ROLES, PipelineTimeline
 
 MOST_RANKS = 16
@@ -43,27 +43,33 @@ def pipeline(timeline: PipelineTimeline, *, title: str = "", unit: str = "") -> 
     return Picture(page.figure, describe(timeline, title=title, unit=unit))
 
 
-def in_flight(timeline: PipelineTimeline, *, title: str = "", unit: str = "") -> Picture:
+def in_flight(
+    timeline: PipelineTimeline, *, title: str = "", unit: str = "", most: float | None = None
+) -> Picture:
     """Draws how many microbatches each rank holds over time, with the most it ever holds.
 
-    With chunks, a microbatch counts once per chunk that has run.
+    With chunks, a microbatch counts once per chunk that has run. `most` is how many fill the height
+    of a row, by default the most that any rank holds; give pictures that stand together the same.
 
     Example: `plot.in_flight(simulate(gpipe(4, 8)), title="GPipe holds all 8")`.
     """
     drawn = _drawn(timeline)
     peaks = timeline.peak_in_flight
+    most = max(peaks) if most is None else most
+    if most < max(peaks):
+        raise ValueError(f"A rank holds {max(peaks)} at once: most={most} leaves no room for them.")
     page, axes = _page(timeline, drawn, 0.42, title, unit)
     colour = COLOURS["activations"]
     for row in range(drawn):
         steps = [(0, 0), *timeline.in_flight(row), (timeline.makespan, 0)]
         times = [float(time) for time, _ in steps]
-        tops = [row + 0.98 - 0.70 * count / max(peaks) for _, count in steps]
+        tops = [row + 0.98 - 0.70 * count / most for _, count in steps]
         axes.fill_between(
             times, tops, row + 0.98, step="post", facecolor=tint("F", 0, 1), edgecolor=colour
         )
-        most = max(steps, key=lambda step: step[1])
-        at = float(most[0]), row + 0.98 - 0.70 * most[1] / max(peaks)
-        axes.annotate(str(most[1]), at, (3, 2), textcoords="offset points", fontsize=9)
+        time, peak = max(steps, key=lambda step: step[1])
+        at = float(time), row + 0.98 - 0.70 * peak / most
+        axes.annotate(str(peak), at, (3, 2), textcoords="offset points", fontsize=9)
     shown = ", ".join(map(str, peaks[:drawn]))
     words = f"{title or 'Microbatches in flight'}. The most at once, by rank: {shown}."
     return Picture(page.figure, words)
@@ -106,8 +112,9 @@ def _key(page: Any, timeline: PipelineTimeline) -> None:
     for kind in timeline.coding.kinds:
         look = {"facecolor": tint(kind, 0, 1), "edgecolor": COLOURS[ROLES[kind]], **_line(kind)}
         page.broken_barh([(x, 0.016)], (y - 0.055, 0.11), **look)
-        canvas.text(page, x + 0.024, y, NAMES[kind], 9, MUTED, ha="left")
-        x += 0.055 + len(NAMES[kind]) * 0.0105
+        name = name_of(kind, timeline)
+        canvas.text(page, x + 0.024, y, name, 9, MUTED, ha="left")
+        x += 0.055 + len(name) * 0.0105
     if timeline.chunks > 1:
         note = f"chunks 0 to {timeline.chunks - 1}: light to strong"
         canvas.text(page, x, y, note, 9, MUTED, ha="left")

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from distlab.errors import OrderDeadlockError, OrderError
+from distlab.look import end_at_the_callers_line
 from distlab.schedule.durations import Number, Times, by_microbatch, durations_by_rank
 from distlab.schedule.ops import Coding, Orders, check_counts, split_at
 from distlab.schedule.timeline import PipelineTimeline
@@ -57,15 +58,19 @@ def simulate(
 
     Example: `simulate(one_f_one_b(4, 8)).makespan == 33`.
     """
-    coding = Coding(orders)
-    flat, fused = _flatten(orders, coding)
-    places = _Places(coding, stages)
-    _check_order(flat, coding, places, slices)
-    times = durations_by_rank(
-        coding, forward=forward, backward=backward, weight_grad=weight_grad, sizes=sizes
-    )
-    lags = by_microbatch(delay, coding.m, "delay")
-    starts, lengths = _run(flat, fused, times, lags, coding, places)
+    try:
+        coding = Coding(orders)
+        flat, fused = _flatten(orders, coding)
+        places = _Places(coding, stages)
+        _check_order(flat, coding, places, slices)
+        times = durations_by_rank(
+            coding, forward=forward, backward=backward, weight_grad=weight_grad, sizes=sizes
+        )
+        lags = by_microbatch(delay, coding.m, "delay")
+        starts, lengths = _run(flat, fused, times, lags, coding, places)
+    except OrderError as error:  # the orders are the caller's: so is the line to look at
+        end_at_the_callers_line(error)
+        raise
     return PipelineTimeline(coding, places.stages, flat, starts, lengths, times, lags)
 
 
