@@ -3,6 +3,7 @@
 import inspect
 import runpy
 from fractions import Fraction
+from itertools import zip_longest
 from math import ceil
 
 import pytest
@@ -90,6 +91,17 @@ def early(stages: int, m: int):
             order.append(Op("B", i))
             order += [Op("F", first + i)] if first + i < m else []
         orders.append(order)
+    return orders
+
+
+def short_start(stages, m, v):
+    """Returns the same order with vp − s forward passes at the start of rank s."""
+    orders = []
+    for s, order in enumerate(interleaved(stages, m, v)):
+        ahead, back = ([op for op in order if op.kind == kind] for kind in "FB")
+        first = v * stages - s
+        turns = zip_longest(back, ahead[first:])
+        orders.append(ahead[:first] + [op for pair in turns for op in pair if op])
     return orders
 
 
@@ -283,6 +295,9 @@ def test_the_laws_of_chunks_hold(stages, m, v):
     for c in (Fraction(1, 2 * v), Fraction(1, v)):  # up to a chunk's forward pass
         late = unit(interleaved(stages, m, v), v, delay=c).makespan - step.makespan
         assert late == 2 * c * (stages * v - 1)
+    short = unit(short_start(stages, m, v), v)
+    assert short.makespan == step.makespan
+    assert short.peak_in_flight == [min(m * v, v * stages - s) for s in range(stages)]
     assert max(simulate(looped_bfs(stages, m, v)).peak_in_flight) == m * v
 
 
