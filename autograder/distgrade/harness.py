@@ -81,7 +81,7 @@ def resolve(dotted):
 
 def forbidden_call(*args, **kwargs):
     """Stand in for a library tool that would be the answer."""
-    raise RuntimeError("This tool of distlab would be the whole answer: write it yourself here.")
+    raise RuntimeError("This tool would be the whole answer: write it yourself here.")
 
 
 def functions_of(thing):
