@@ -10,7 +10,7 @@ the parameters are dealt out to the ranks in turn, and rank 0's are counted.
 from distgrade.exercise import Case, Exact, also_right, slip
 
 NAMES = ("zero_bytes",)
-FORBID = ()
+FORBID = ("distlab.explorers.memory.memory_numbers",)
 TOLERANCE = Exact(why="whole numbers of bytes")
 CREDIT = {"stages": 2, "padding": 1}
 CASES = (
