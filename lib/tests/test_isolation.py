@@ -1,14 +1,17 @@
 """Ranks behave as separate processes: nothing of one is seen by another, or by the caller."""
 
+import json
 import random
 import sys
 import threading
+import xml.etree.ElementTree
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from distlab import per_rank, run
+from distlab import isolate, per_rank, run
 from distlab.errors import UncopyableError
 from helpers_module import counting, shared_list  # a user's own importable module
 
@@ -295,3 +298,18 @@ def test_runs_nest():
         return run(inner, 3).values, comm.all_reduce(torch.ones(1)).item()
 
     assert run(outer, 2).values == [([3.0] * 3, 2.0)] * 2
+
+
+def test_submodules_are_looked_up_as_cloudpickle_searches_for_them():
+    packages = [torch, np, xml, json]
+    loaded = sorted(name for name in sys.modules if name.startswith(("torch.", "numpy.", "xml.")))
+    assert len(loaded) > 300
+    for name in loaded[::40]:
+        names = dict.fromkeys([*name.split("."), "nn", "functional", "linalg"])
+        code = SimpleNamespace(co_names=tuple(names))
+        wanted = isolate.search_submodules(code, packages)
+        found = isolate.used_submodules(code, packages)
+        assert sys.modules[name] in wanted
+        assert {id(module) for module in found} == {id(module) for module in wanted}
+        assert len(found) == len(wanted)
+    assert isolate.used_submodules(SimpleNamespace(co_names=()), packages) == []
