@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import CodeType
 
 from distgrade import codec
 from distgrade.codec import MAX_BYTES, CodecError, decode
@@ -43,27 +42,35 @@ def harness_source(exercise: Exercise, seeds: Sequence[int], nonce: str) -> str:
 
     It needs no distgrade there, leaves no name behind, and publishes one record per (case, seed).
     """
-    payload = json.dumps(_payload(exercise, seeds, nonce))
-    boot = (_HERE / "harness.py").read_text(encoding="utf-8")
+    payload = json.dumps(_payload(exercise, seeds, nonce) | {"codec": _text_of("codec")})
+    boot = _text_of("harness")
     return (
         f"exec(compile({boot!r}, '<distgrade harness>', 'exec'), "
         f"{{'__name__': '__main__', 'PAYLOAD': {payload!r}, 'SPACE': globals()}})"
     )
 
 
-def _payload(exercise: Exercise, seeds: Sequence[int], nonce: str) -> dict:
+def _payload(exercise: Exercise, seeds: Sequence[int], nonce: str, only: int | None = None) -> dict:
     return {
         "nonce": nonce,
         "mime": MIME,
         "exercise": exercise.id,
         "names": list(exercise.names),
         "forbid": list(exercise.forbid),
-        "cases": [repr(case.params()) for case in exercise.cases],
+        "only": only,
+        "cases": [
+            repr(case.params()) if only in (None, index) else ""
+            for index, case in enumerate(exercise.cases)
+        ],
         "seeds": [int(seed) for seed in seeds],
         "given": exercise.given_source,
         "observe": exercise.observe_source,
-        "codec": (_HERE / "codec.py").read_text(encoding="utf-8"),
     }
+
+
+@cache
+def _text_of(module: str) -> str:
+    return (_HERE / f"{module}.py").read_text(encoding="utf-8")
 
 
 def observe_here(
@@ -76,29 +83,31 @@ def observe_here(
     if len(objects) != len(exercise.names):
         raise ValueError(f"{exercise.id} is about {', '.join(exercise.names)}, in this order.")
     records, interrupted = [], []
-    space = {
-        "__name__": "__main__",
-        "PAYLOAD": json.dumps(_payload(exercise, seeds, "here") | {"only": only}),
-        "SPACE": dict(zip(exercise.names, objects, strict=True)),
-        "PUBLISH": lambda data: records.append(json.loads(json.dumps(data))),
-        "INTERRUPTED": interrupted.append,
-        "CODEC": vars(codec),
-    }
-    exec(_harness_code(), space)
+    _harness()["main"](
+        json.loads(json.dumps(_payload(exercise, seeds, "here", only))),
+        dict(zip(exercise.names, objects, strict=True)),
+        lambda data: records.append(json.loads(json.dumps(data))),
+        interrupted.append,
+    )
     if interrupted:
         raise KeyboardInterrupt
-    found = parse_records(exercise, seeds, "here", records)
-    return [o for o in found if only in (None, o.case_index)]
+    return parse_records(exercise, seeds, "here", records, only)
 
 
 @cache
-def _harness_code() -> CodeType:
-    text = (_HERE / "harness.py").read_text(encoding="utf-8")
-    return compile(text, "<distgrade harness>", "exec")
+def _harness() -> dict:
+    """Return the namespace of the shipped half, run once: it keeps nothing of what it observes."""
+    space = {"__name__": "__main__", "CODEC": vars(codec)}
+    exec(compile(_text_of("harness"), "<distgrade harness>", "exec"), space)
+    return space
 
 
 def parse_records(
-    exercise: Exercise, seeds: Sequence[int], nonce: str, messages: Iterable[dict]
+    exercise: Exercise,
+    seeds: Sequence[int],
+    nonce: str,
+    messages: Iterable[dict],
+    only: int | None = None,
 ) -> list[Observation]:
     """Return exactly one observation per (case, seed) from published mime bundles.
 
@@ -116,6 +125,7 @@ def parse_records(
     return [
         _observation(index, int(seed), found.get((index, int(seed)), []))
         for index in range(len(exercise.cases))
+        if only in (None, index)
         for seed in seeds
     ]
 

@@ -55,8 +55,14 @@ def module_of(text, filename):
     """Return a fresh namespace in which the text ran; its lines are shown in error messages."""
     remember(text, filename)
     space = {"__name__": "__main__", "__builtins__": builtins}
-    exec(compile(text, filename, "exec"), space)
+    exec(compiled(text, filename), space)
     return space
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(text, filename):
+    """Return the code of a text: every case and seed runs the same two."""
+    return compile(text, filename, "exec")
 
 
 def remember(text, filename):
@@ -148,11 +154,18 @@ def student_objects(payload, space):
 
 def library_folders():
     """Return the folders whose code is not the student's."""
-    folders = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    folders = list(pythons_folders())
     for name in ("distlab", "distgrade", "torch", "numpy"):
         module = sys.modules.get(name)
         folders += list(getattr(module, "__path__", []))
     return tuple({folder.rstrip("/") + "/" for folder in folders if folder})
+
+
+@functools.cache
+def pythons_folders():
+    """Return the folders of Python's own library and of what is installed beside it."""
+    paths = sysconfig.get_paths()
+    return [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
 
 
 def place(error, own_files):
