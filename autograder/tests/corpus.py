@@ -5,15 +5,18 @@ import json
 import linecache
 import re
 import shutil
+import time
 from functools import cache
 from pathlib import Path
 
 from distgrade import references
-from distgrade.engine import observe_here
-from distgrade.exercise import Exercise, cell_objects, read_room
+from distgrade.diagnose import wrong_observations
+from distgrade.engine import Observation, observe_here
+from distgrade.exercise import Answer, Exercise, cell_objects, read_room
 from distgrade.verify import symptoms_of
 
 ROOT = Path(__file__).parents[2]
+SEEDS = (0, 271_828)
 MARKED = re.compile(
     r"^(?P<indent>[ ]*)### BEGIN SOLUTION\n.*?^[ ]*### END SOLUTION\n?", re.MULTILINE | re.DOTALL
 )
@@ -68,21 +71,65 @@ def frozen(exercise: Exercise) -> list:
     return references.read(exercise)
 
 
-def lost_groups(exercise: Exercise, objects: tuple, enough: int = 1) -> set[str]:
-    """Return groups of cases that an answer loses, `enough` of them; looks no further than needed.
+@cache
+def solved(exercise: Exercise) -> tuple[Observation, ...]:
+    """Return what the notebook's solution gives with both seeds, observed once for all tests."""
+    return tuple(observe_here(exercise, objects_of(exercise, solution_text(exercise)), SEEDS))
 
-    As `grade` on the frozen cases, but most wrong answers already fail in the first one.
+
+def seen_of(exercise: Exercise, answer: Answer) -> tuple[Observation, ...]:
+    """Return what a wrong answer gives on the frozen cases, as the diagnosis has observed it."""
+    (found,) = (
+        observations
+        for other, (_, observations) in zip(
+            exercise.wrong, wrong_observations(exercise), strict=True
+        )
+        if other is answer
+    )
+    return found
+
+
+def fails(exercise: Exercise, objects: tuple, index: int) -> bool:
+    """Tell whether an answer fails one frozen case."""
+    (observation,) = observe_here(exercise, objects, only=index)
+    return bool(symptoms_of(exercise, observation, frozen(exercise)[index]))
+
+
+class Hunt:
+    """Looks for the groups of cases that answers lose, in the order that has found most so far.
+
+    A case is observed by itself and a group is lost with any case of it, so the order and the
+    stop at what is enough spare time and change no verdict (test_corpus.py).
     """
-    lost: set[str] = set()
-    for index, case in enumerate(exercise.cases):
-        if case.group in lost:
-            continue
-        (observation,) = observe_here(exercise, objects, only=index)
-        if symptoms_of(exercise, observation, frozen(exercise)[index]):
-            lost.add(case.group)
-        if len(lost) >= enough:
-            break
-    return lost
+
+    def __init__(self, exercise: Exercise):
+        self.exercise = exercise
+        self.groups = {case.group for case in exercise.cases}
+        self.kills = [1] * len(exercise.cases)
+        self.spent_s = [1e-3] * len(exercise.cases)  # so little that each is soon tried
+
+    def lost(self, objects: tuple, enough: int = 1) -> set[str]:
+        """Return groups that an answer loses: `enough` of them, or all that there are."""
+        lost: set[str] = set()
+        for index in sorted(range(len(self.kills)), key=self.seconds_a_kill):
+            group = self.exercise.cases[index].group
+            if group not in lost and self.kill(objects, index):
+                lost.add(group)
+            if len(lost) >= enough:
+                break
+        return lost
+
+    def seconds_a_kill(self, index: int) -> float:
+        return self.spent_s[index] / self.kills[index]
+
+    def kill(self, objects: tuple, index: int) -> bool:
+        start = time.process_time()
+        try:
+            failed = fails(self.exercise, objects, index)
+            self.kills[index] += failed
+        finally:
+            self.spent_s[index] += time.process_time() - start
+        return failed
 
 
 TOY = '''

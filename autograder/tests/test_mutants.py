@@ -6,9 +6,10 @@ most need to die.
 
 import contextlib
 import signal
+from functools import cache
 
 import pytest
-from corpus import imports_text, lost_groups, objects_of, solution_text
+from corpus import Hunt, imports_text, objects_of, solution_text
 from mutants import mutants
 
 from distgrade.exercise import all_exercises, cell_objects
@@ -19,10 +20,12 @@ LIMIT_S = 30  # of computing, not of waiting: a mutant that loops for ever is de
 every_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
 
 
+@cache
 def of_solution(exercise) -> dict[str, str]:
     return dict(mutants(solution_text(exercise)))
 
 
+@cache
 def of_cousins(exercise) -> dict[str, str]:
     """Mutants of right answers by other methods: they reach further into the cases."""
     return {
@@ -48,10 +51,15 @@ def limited():
         signal.signal(signal.SIGVTALRM, before)
 
 
+@cache
+def hunt(exercise) -> Hunt:
+    return Hunt(exercise)
+
+
 def survives(exercise, text) -> bool:
     try:
         with limited():
-            return not lost_groups(exercise, objects_of(exercise, text))
+            return not hunt(exercise).lost(objects_of(exercise, text))
     except (Exception, KeyboardInterrupt):  # a mutant whose cell fails, or never ends, is dead
         return False
 

@@ -8,7 +8,7 @@ import functools
 import re
 
 import pytest
-from corpus import objects_of, solution_text
+from corpus import objects_of, solution_text, solved
 
 import distlab
 from distgrade.compare import compare
@@ -40,7 +40,7 @@ def test_a_solution_observes_the_same_on_both_engines(exercise, monkeypatch):
     cases = chosen_cases(exercise)
     assert cases, "no case has 2 or 3 ranks"
     for index in cases:
-        (simulated,) = observe_here(exercise, objects, only=index)
+        simulated = next(o for o in solved(exercise) if (o.case_index, o.seed) == (index, 0))
         with monkeypatch.context() as patch:
             real_run = functools.partial(distlab.run, engine="gloo")
             patch.setattr(distlab, "run", real_run)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from corpus import TOY, objects_of, solution_text, toy_room
+from corpus import SEEDS, TOY, seen_of, toy_room
+from corpus import solved as observed
 
 from distgrade import references, verify
 from distgrade.engine import Observation, observe_here
@@ -15,14 +16,12 @@ from distgrade.verify import grade
 pytestmark = pytest.mark.slow
 
 EXERCISES = {e.id: e for e in all_exercises()}
-SEEDS = (0, 99)
 
 
 @pytest.fixture(params=EXERCISES.values(), ids=EXERCISES, scope="module")
 def solved(request):
     """An exercise with the observations of a right answer."""
-    exercise = request.param
-    return exercise, observe_here(exercise, objects_of(exercise, solution_text(exercise)), SEEDS)
+    return request.param, list(observed(request.param))
 
 
 def zeros(tree):
@@ -73,9 +72,9 @@ def test_a_judge_that_fails_gives_no_verdict(solved):
 def test_a_judge_that_always_agrees_would_let_the_wrong_answers_pass(solved):
     exercise, _ = solved
     blind = replace(exercise, judge=lambda got, expected, case: [])
-    answer = exercise.wrong[0]
-    assert grade(blind, observe_here(blind, answer.objects())).status == "passed"
-    assert grade(exercise, observe_here(exercise, answer.objects())).status != "passed"
+    seen = seen_of(exercise, exercise.wrong[0])
+    assert grade(blind, seen).status == "passed"
+    assert grade(exercise, seen).status != "passed"
 
 
 def test_missing_references_give_no_verdict(solved, tmp_path):
