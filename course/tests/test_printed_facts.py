@@ -159,12 +159,32 @@ for end in range(1, 12):
         greedy.append(end)
 greedy_ms = stage_ms((*greedy, 12))
 
+
+# ZeRO: bytes of one rank, and numbers that it sends for each parameter.
+def zero_bytes(count: float, ranks: int, stage: int, shard: float | None = None) -> float:
+    """Returns the bytes kept: what is in shards from this stage on, and what is whole."""
+    shard = count / ranks if shard is None else shard
+    in_shards = {0: 0, 1: 12, 2: 12 + 2, 3: 12 + 2 + 2}[stage]
+    return (per_param - in_shards) * count + in_shards * shard
+
+
+def zero_sent(ranks: int, stage: int, m: int = 1) -> float:
+    """Returns what rings make of the calls of a step: one (n − 1)/n for each of them."""
+    return {0: 1 + 1, 1: 1 + 1, 2: m + 1, 3: m * (1 + 1 + 1)}[stage] * (ranks - 1) / ranks
+
+
+figure_1 = [zero_bytes(params, n, stage) / GB for stage in range(4)]
+mlp = [zero_bytes(1_633, 4, stage, shard=409) / 1_633 for stage in range(4)]
+one_step, eight = ([zero_sent(4, stage, m) for stage in range(4)] for m in (1, 8))
+adam_first = (1 - 0.9) / (1 - 0.999) ** 0.5  # m over the root of v after one gradient of 1
+
 RANKS = (0, 1, 2, 3)
 HELD = "rank 3 | |---|---|---|---|---|"
 
 LAB1, LAB2, LAB3 = "lab01-memory-math", "lab02-data-parallel", "lab03-tensor-parallel"
 LAB4, LAB5 = "lab04-pipeline-bubbles", "lab05-layer-partitioning"
-WITH_FACTS = (LAB1, LAB2, LAB3, LAB4, LAB5)
+LAB6 = "lab06-zero"
+WITH_FACTS = (LAB1, LAB2, LAB3, LAB4, LAB5, LAB6)
 
 
 def in_lab(lab: str, cell: str, *rows: tuple) -> list[Fact]:
@@ -429,6 +449,41 @@ FACTS = [
         "certify-look",
         ("5.13", "your best: [#, #, #, #, #], # ms", 0, 2, 6, 10, 12, slot_ms),
     ),
+    *in_lab(
+        LAB6,
+        "idea-numbers",
+        ("6.2", "every GPU: # GB, activations apart", figure_1[0]),
+        ("6.2", "one copy, shared out: # GB each", figure_1[3]),
+        ("1.1", "Adam's share of the state: #%", 12 / per_param * 100),
+    ),
+    *in_lab(LAB6, "adam-numbers", ("6.7", "1 # # # #", 1 - 0.9, 1 - 0.999, adam_first, 1)),
+    *in_lab(
+        LAB6,
+        "zero_bytes-look",
+        ("6.2", "data parallel: # GB (weights", figure_1[0]),
+        ("6.2", "ZeRO-1: # GB (weights", figure_1[1]),
+        ("6.2", "ZeRO-2: # GB (weights", figure_1[2]),
+        ("6.2", "ZeRO-3: # GB (weights", figure_1[3]),
+        ("6.3", "1,633 parameters, 4 ranks: # # # #", *mlp),
+    ),
+    *in_lab(
+        LAB6,
+        "volume_bytes-look",
+        *(
+            ("6.4", f"{name} # #", one_step[stage], one_step[stage])
+            for stage, name in enumerate(("data parallel", "ZeRO-1", "ZeRO-2", "ZeRO-3"))
+        ),
+        *(("6.6", f"ZeRO-{i}, eight microbatches: # Ψ", eight[i]) for i in (1, 2, 3)),
+    ),
+    *in_lab(
+        LAB6,
+        "written",
+        ("1.8", "16 · 70e9 bytes = # GB, which is exactly # · 80 GB", 16 * 70, 14),
+        ("1.9", "1,120 / 64 = # GB each", 16 * 70 / 64),
+        ("1.10", "weights and gradients, # GB", 4 * 70 / 64),
+        ("1.10", "a sixteenth, # GB. Together # GB", 12 * 70 / 1_024, (4 + 12 / 16) * 70 / 64),
+        ("6.6", "that is #, # and # Ψ", eight[0], *eight[2:]),
+    ),
     *in_lab(LAB3, "real-torch", ("4.3", "both ways: yours #, PyTorch's #", 2 + 2, 2 + 2)),
     *in_chapter(
         LAB1,
@@ -574,6 +629,28 @@ FACTS = [
         ("5.14", "| # steps, so yes", 96 * 96 * 16),
         ("5.15", "it makes stages of #, # and # ms, and none is left", *greedy_ms),
     ),
+    *in_chapter(
+        LAB6,
+        ("1.1", "K = #. Of # bytes, # % are Adam's", 4 + 4 + 4, per_param, 75),
+        ("6.7", "the first would be # γ", adam_first),
+        ("6.2", "(4 + K)Ψ | # GB |", figure_1[0]),
+        ("6.2", "4Ψ + KΨ/N | # GB |", figure_1[1]),
+        ("6.2", "2Ψ + (2 + K)Ψ/N | # GB |", figure_1[2]),
+        ("6.2", "| ZeRO-3 | 2Ψ/N | 2Ψ/N | KΨ/N | (4 + K)Ψ/N | # GB |", figure_1[3]),
+        ("6.3", "Per parameter that is #, # and # bytes", *mlp[1:]),
+        ("6.3", "in place of #, # and # (with # for", 7, 5.5, 4, 16),
+        ("6.1", "| data parallel | gradient | gradient | # |", 2),
+        ("6.1", "| ZeRO-1 | gradient | new weights | # |", 2),
+        ("6.1", "| ZeRO-2 | gradient | new weights | # |", 2),
+        ("6.5", "| ZeRO-3 | gradient | weights in forward, in backward | # |", 3),
+        ("6.4", "For N = 4 that is #, #, # and # numbers per parameter", *one_step),
+        ("6.6", "At N = 4 and m = 8 that makes #, # and #.", eight[0], *eight[2:]),
+        ("2.1", "a rank sends # GB per step, under ZeRO-3 # GB", sent / GB, 1.5 * sent / GB),
+        ("2.4", "that is # % and # %, before anything", waits[3], 1.5 * waits[3]),
+        ("1.4", "A layer of GPT-3 keeps # GB for one sequence", kept / GB),
+        ("1.5", "96 layers # GB", L * kept / GB),
+        ("1.16", "A layer of GPT-3 has # billion weights", layer / 1e9),
+    ),
 ]
 UNPRINTED = {  # facts of these sections that no notebook or chapter states in numbers, and why
     "2.7": "differences of rounding: tests bound them, since they change with the machine",
@@ -582,7 +659,7 @@ UNPRINTED = {  # facts of these sections that no notebook or chapter states in n
     "4.2": "formulas: the graders of lab 3 check them on tensors",
     "5.17": "a difference of rounding: tests bound it, since it changes with the machine",
 }
-SECTIONS = {"1": 18, "2": 7, "3": 4, "4": 10, "5": 17}
+SECTIONS = {"1": 18, "2": 7, "3": 4, "4": 10, "5": 17, "6": 7}
 
 
 def chapter_text(fact: Fact) -> str:
