@@ -21,7 +21,7 @@ Oracle: number by number in exact fractions, all ranks at once; floats only for 
 """
 
 from distgrade.compare import Symptom, ceiling, compare
-from distgrade.exercise import Case, Close, also_right, wrong
+from distgrade.exercise import Case, Close, also_right, slip, wrong
 
 NAMES = ("one_bit_adam",)
 FORBID = ()
@@ -153,469 +153,8 @@ def judge(got, expected, case):
     return symptoms
 
 
-@wrong("Nothing is fed back: what a bit can't say is kept in error, and added in the next step.")
-def no_feedback():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The feedback has the wrong sign: own - sent is what is still owed, so it is added.")
-def error_subtracted():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient - error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The error is taken against the mean of all ranks: it is own - what *this* rank sent.")
-def error_against_the_mean():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - m
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The errors are averaged over ranks: each rank owes what it didn't send itself.")
-def error_shared():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-            error = comm.all_reduce(error, op="mean")
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The variance goes on changing: after the warm-up it is frozen, or errors don't cancel.")
-def variance_goes_on():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-            v = beta2 * v + (1 - beta2) * m * m
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The variance follows the rank's own gradients after the warm-up: frozen, it stays common.")
-def own_variance():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-            v = beta2 * v + (1 - beta2) * gradient * gradient
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The gradient is compressed: 1-bit Adam sends the momentum, linear in all gradients so far.")
-def compresses_the_gradient():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            g = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            m = beta1 * m + (1 - beta1) * g
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("Each rank keeps its own momentum: the next step starts from the mean of what was sent.")
-def own_momentum_kept():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            common = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            m = beta1 * m + (1 - beta1) * gradient
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * (m if step < warmup else common) / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The scale is a sum: divide by how many numbers there are.")
-def scale_is_a_sum():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().sum()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The scale is a root mean square, as in DeepSpeed: here it is the mean of |own|.")
-def scale_is_a_root():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.square().mean().sqrt()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("One scale for all ranks: each rank's signs go with that rank's own scale.")
-def one_scale_for_all():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            scales = scales.mean()
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The ranks' signs are counted and the majority wins: add up scale * sign, and divide by n.")
-def votes():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0).sign() * scales.mean()
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("What was sent is added up over ranks: the new momentum is the mean.")
-def summed_over_ranks():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).sum(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("All ranks' signs are multiplied by this rank's scale: send the scales too.")
-def own_scale_for_all():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scale, -scale).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("A zero counts as negative: its sign is +1 here, so ask for own >= 0.")
-def zero_is_negative():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own > 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own > 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("sign(0) is 0 in torch: a bit knows only +1 and -1, and a zero counts as +1.")
-def sign_of_zero():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - scale * torch.sign(own)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The warm-up is one step too long: the steps 0 to warmup - 1 are in full precision.")
-def warm_up_one_longer():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step <= warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The warm-up is one step too short: the steps 0 to warmup - 1 are in full precision.")
-def warm_up_one_shorter():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step + 1 < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("This is Adam all the way: after the warm-up one bit for each number is sent.")
-def never_compressed():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step >= 0:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The state's step stays as it was, so the warm-up never ends: return step + 1.")
-def step_not_counted():
+@also_right("signs and scales gathered one after the other, put together by where")
+def two_gathers():
     import numpy
     import torch
 
@@ -633,131 +172,145 @@ def step_not_counted():
             m = torch.where(signs == 1, scales, -scales).mean(dim=0)
             error = own - torch.where(own >= 0, scale, -scale)
         w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The moments are divided by 1 - beta^t: here Adam goes without bias correction.")
-def bias_corrected():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        t = step + 1
-        rooted = (v / (1 - beta2**t)).sqrt()
-        w = w - lr * m / (1 - beta1**t) / (rooted + eps)
         return w, {"step": step + 1, "m": m, "v": v, "error": error}
 
     return one_bit_adam
 
 
-@wrong("In the warm-up v follows each rank's own squares: square the mean gradient.")
-def squares_of_own_gradients():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * gradient * gradient
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("In the warm-up nothing is sent: the mean gradient of all ranks is asked for.")
-def warm_up_alone():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = gradient
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("eps stands inside the root: the step divides by sqrt(v) + eps.")
-def epsilon_inside():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v + eps).sqrt()
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
-
-
-@wrong("The w that came in was changed: w -= ... writes into it, w = w - ... doesn't.")
-def w_changed():
-    import numpy
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather(torch.from_numpy(numpy.packbits(own >= 0))[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w -= lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
+no_feedback = slip(
+    two_gathers,
+    "Nothing is fed back: what a bit can't say is kept in error, and added in the next step.",
+    ("gradient + error", "gradient"),
+)
+error_subtracted = slip(
+    two_gathers,
+    "The feedback has the wrong sign: own - sent is what is still owed, so it is added.",
+    ("gradient + error", "gradient - error"),
+)
+error_against_the_mean = slip(
+    two_gathers,
+    "The error is taken against the mean of all ranks: it is own - what *this* rank sent.",
+    ("own - torch.where(own >= 0, scale, -scale)", "own - m"),
+)
+error_shared = slip(
+    two_gathers,
+    "The errors are averaged over ranks: each rank owes what it didn't send itself.",
+    ("0, scale, -scale)", '0, scale, -scale)\n        error = comm.all_reduce(error, "mean")'),
+)
+variance_goes_on = slip(
+    two_gathers,
+    "The variance goes on changing: after the warm-up it is frozen, or errors don't cancel.",
+    ("0, scale, -scale)", "0, scale, -scale)\n        v = beta2 * v + (1 - beta2) * m * m"),
+)
+own_variance = slip(
+    two_gathers,
+    "The variance follows the rank's own gradients after the warm-up: frozen, it stays common.",
+    (
+        "0, scale, -scale)",
+        "0, scale, -scale)\n        v = beta2 * v + (1 - beta2) * gradient * gradient",
+    ),
+)
+compresses_the_gradient = slip(
+    two_gathers,
+    "The gradient is compressed: 1-bit Adam sends the momentum, linear in all gradients so far.",
+    ("beta1 * m + (1 - beta1) * gradient + error", "gradient + error"),
+    ("m = torch.where", "g = torch.where"),
+    (".mean(dim=0)", ".mean(dim=0)\n        m = beta1 * m + (1 - beta1) * g"),
+)
+own_momentum_kept = slip(
+    two_gathers,
+    "Each rank keeps its own momentum: the next step starts from the mean of what was sent.",
+    ("m = torch.where", "common = torch.where"),
+    (".mean(dim=0)", ".mean(dim=0)\n        m = beta1 * m + (1 - beta1) * gradient"),
+    ("lr * m /", "lr * (m if step < warmup else common) /"),
+)
+scale_is_a_sum = slip(
+    two_gathers,
+    "The scale is a sum: divide by how many numbers there are.",
+    ("abs().mean()", "abs().sum()"),
+)
+scale_is_a_root = slip(
+    two_gathers,
+    "The scale is a root mean square, as in DeepSpeed: here it is the mean of |own|.",
+    ("abs().mean()", "square().mean().sqrt()"),
+)
+one_scale_for_all = slip(
+    two_gathers,
+    "One scale for all ranks: each rank's signs go with that rank's own scale.",
+    ("(scale[None])[:, None]", "(scale[None]).mean()"),
+)
+votes = slip(
+    two_gathers,
+    "The ranks' signs are counted and the majority wins: add up scale * sign, and divide by n.",
+    (".mean(dim=0)", ".mean(dim=0).sign() * scales.mean()"),
+)
+summed_over_ranks = slip(
+    two_gathers,
+    "What was sent is added up over ranks: the new momentum is the mean.",
+    (".mean(dim=0)", ".sum(dim=0)"),
+)
+own_scale_for_all = slip(
+    two_gathers,
+    "All ranks' signs are multiplied by this rank's scale: send the scales too.",
+    ("comm.all_gather(scale[None])[:, None]", "scale"),
+)
+zero_is_negative = slip(
+    two_gathers,
+    "A zero counts as negative: its sign is +1 here, so ask for own >= 0.",
+    ("packbits(own >= 0)", "packbits(own > 0)"),
+    ("where(own >= 0", "where(own > 0"),
+)
+sign_of_zero = slip(
+    two_gathers,
+    "sign(0) is 0 in torch: a bit knows only +1 and -1, and a zero counts as +1.",
+    ("torch.where(own >= 0, scale, -scale)", "scale * torch.sign(own)"),
+)
+warm_up_one_longer = slip(
+    two_gathers,
+    "The warm-up is one step too long: the steps 0 to warmup - 1 are in full precision.",
+    ("step < warmup", "step <= warmup"),
+)
+warm_up_one_shorter = slip(
+    two_gathers,
+    "The warm-up is one step too short: the steps 0 to warmup - 1 are in full precision.",
+    ("step < warmup", "step + 1 < warmup"),
+)
+never_compressed = slip(
+    two_gathers,
+    "This is Adam all the way: after the warm-up one bit for each number is sent.",
+    ("step < warmup", "step >= 0"),
+)
+step_not_counted = slip(
+    two_gathers,
+    "The state's step stays as it was, so the warm-up never ends: return step + 1.",
+    ("step + 1", "step"),
+)
+bias_corrected = slip(
+    two_gathers,
+    "The moments are divided by 1 - beta^t: here Adam goes without bias correction.",
+    ("lr * m /", "lr * m / (1 - beta1 ** (step + 1)) /"),
+    ("v.sqrt()", "(v / (1 - beta2 ** (step + 1))).sqrt()"),
+)
+squares_of_own_gradients = slip(
+    two_gathers,
+    "In the warm-up v follows each rank's own squares: square the mean gradient.",
+    ("* g * g", "* gradient * gradient"),
+)
+warm_up_alone = slip(
+    two_gathers,
+    "In the warm-up nothing is sent: the mean gradient of all ranks is asked for.",
+    ('comm.all_reduce(gradient, op="mean")', "gradient"),
+)
+epsilon_inside = slip(
+    two_gathers,
+    "eps stands inside the root: the step divides by sqrt(v) + eps.",
+    ("v.sqrt() + eps", "(v + eps).sqrt()"),
+)
+w_changed = slip(
+    two_gathers,
+    "The w that came in was changed: w -= ... writes into it, w = w - ... doesn't.",
+    ("w = w - lr", "w -= lr"),
+)
 
 
 @wrong("Full precision is still sent: right values, but 64 bits for each number where one will do.")
@@ -780,27 +333,12 @@ def full_precision_sent():
     return one_bit_adam
 
 
-@wrong("A whole byte for each sign: numpy.packbits puts eight of them into one.")
-def int8_signs():
-    import torch
-
-    def one_bit_adam(comm, w, gradient, state, *, lr, warmup, beta1, beta2, eps):
-        step, m, v, error = (state[key] for key in ("step", "m", "v", "error"))
-        if step < warmup:
-            g = comm.all_reduce(gradient, op="mean")
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        else:
-            own = beta1 * m + (1 - beta1) * gradient + error
-            scale = own.abs().mean()
-            bits = comm.all_gather((own >= 0).to(torch.uint8)[None])
-            scales = comm.all_gather(scale[None])[:, None]
-            signs = bits
-            m = torch.where(signs == 1, scales, -scales).mean(dim=0)
-            error = own - torch.where(own >= 0, scale, -scale)
-        w = w - lr * m / (v.sqrt() + eps)
-        return w, {"step": step + 1, "m": m, "v": v, "error": error}
-
-    return one_bit_adam
+int8_signs = slip(
+    two_gathers,
+    "A whole byte for each sign: numpy.packbits puts eight of them into one.",
+    ("torch.from_numpy(numpy.packbits(own >= 0))[None]", "(own >= 0).to(torch.uint8)[None]"),
+    ("torch.from_numpy(numpy.unpackbits(bits.numpy(), axis=1, count=len(w)))", "bits"),
+)
 
 
 @also_right("signs and scale in one message of bytes; the state is changed in place")
