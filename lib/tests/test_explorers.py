@@ -479,6 +479,27 @@ def test_every_control_is_labelled_and_sets_its_field(parts):
         assert len(changed) == 1
 
 
+@pytest.mark.parametrize("transfer", partition.TRANSFERS)
+@pytest.mark.parametrize("profile", ["3, ten times 1, 4", "growing", "random", "Llama 3 8B"])
+def test_a_grey_slider_would_change_nothing(profile, transfer):
+    chosen = partition.PartitionSettings(profile=profile, transfer=transfer)
+    shown = frame.page(chosen, partition.partition_view)
+    for control in partition.PARTITION_CONTROLS:
+        if not control.matters(chosen):
+            for _, value in control.options:
+                other = replace(chosen, **{control.name: value})
+                assert frame.page(other, partition.partition_view) == shown, control.name
+
+
+def test_a_slider_is_grey_while_it_changes_nothing():
+    row, _ = partition.partition_explorer().children
+    handles = {child.description: child for child in row.children}
+    assert [h.disabled for h in map(handles.get, ("layers", "seed", "each takes"))] == [True] * 3
+    handles["layers' times"].value = "random"
+    handles["transfers"].value = "exposed"
+    assert not any(handle.disabled for handle in handles.values())
+
+
 def test_one_change_draws_once_and_sends_one_message(parts):
     handles, picture, drawn = parts
     sent = []

@@ -20,6 +20,8 @@ class Impossible(ValueError):
 class Control:
     """One setting: the field it sets, its label, and (text, value) of all it offers.
 
+    `matters(settings)` tells whether it changes anything there; where it doesn't, it is grey.
+
     Example: `Control("tp", "tensor parallel", offers([1, 2, 4, 8]), "slider")`.
     """
 
@@ -27,6 +29,7 @@ class Control:
     label: str
     options: tuple[tuple[str, Any], ...]
     kind: Literal["slider", "menu", "tick"] = "slider"
+    matters: Callable[[Any], bool] = lambda settings: True
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,16 @@ def explorer(start: Any, controls: Sequence[Control], view: Callable[[Any], View
     handles = {control.name: _handle(ipywidgets, control, start) for control in controls}
     picture = ipywidgets.HTML(page(start, view), layout={"width": "100%"})
 
-    def redraw(change: object = None) -> None:
-        chosen = {name: handle.value for name, handle in handles.items()}
-        picture.value = page(replace(start, **chosen), view)
+    def shade(settings: Any) -> None:
+        for control in controls:
+            handles[control.name].disabled = not control.matters(settings)
 
+    def redraw(change: object = None) -> None:
+        settings = replace(start, **{name: handle.value for name, handle in handles.items()})
+        shade(settings)
+        picture.value = page(settings, view)
+
+    shade(start)
     for handle in handles.values():
         handle.observe(redraw, "value")
     row = ipywidgets.Box(

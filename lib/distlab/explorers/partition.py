@@ -417,10 +417,25 @@ _CAPS = (0, 1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5)
 PARTITION_CONTROLS = (
     Control("profile", "layers' times", offers(PROFILES, str), "menu"),
     Control("stages", "stages p", offers(tuple(range(1, 17)))),
-    Control("layers", "layers", offers((4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64))),
-    Control("seed", "seed", offers(tuple(range(10)))),
+    Control(
+        "layers",
+        "layers",
+        offers((4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)),
+        matters=lambda settings: settings.profile in SIZED,
+    ),
+    Control(
+        "seed",
+        "seed",
+        offers(tuple(range(10))),
+        matters=lambda settings: settings.profile == RANDOM,
+    ),
     Control("transfer", "transfers", offers(TRANSFERS, str), "menu"),
-    Control("transfer_time", "each takes", offers((0.25, 0.5, 1, 2, 4), "{:g}".format)),
+    Control(
+        "transfer_time",
+        "each takes",
+        offers((0.25, 0.5, 1, 2, 4), "{:g}".format),
+        matters=lambda settings: settings.transfer != "none",
+    ),
     Control("cap", "memory cap", offers(_CAPS, lambda cap: _share(cap) if cap else "none")),
     Control("microbatches", "microb. m", offers((1, 2, 4, 8, 12, 16, 24, 32, 48, 64))),
 )
