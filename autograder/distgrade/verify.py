@@ -123,7 +123,7 @@ def symptoms_of(exercise: Exercise, o: Observation, expected) -> list[Symptom]:
         kinds = () if o.error is None else (o.error.kind, *o.error.kinds)
         if case.expects.__name__ in kinds:
             return []
-        wants = f"a size without meaning should raise {case.expects.__name__}"
+        wants = f"no answer is right here, {case.expects.__name__} should be raised"
         came = "an answer came back" if o.error is None else _said(o.error)
         return [Symptom("error", _call(exercise), f"{wants}, and {came}")]
     if o.error is not None:

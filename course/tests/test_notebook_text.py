@@ -10,7 +10,6 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(ROOT.glob("source/*/*.ipynb"))
 MOST_WORDS = 120  # between two code cells
 MOST_COLUMNS = 77  # what a page of 800 px shows without scrolling
-STILL_WIDE = ("lab05-layer-partitioning",)  # being written: 79
 
 
 def cells(path):
@@ -47,11 +46,10 @@ def test_texts_between_code_cells_are_short(notebook):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_code_fits_a_narrow_page(path):
-    most = MOST_COLUMNS + 2 * (path.stem in STILL_WIDE)
     for cell in cells(path):
         shown = source(cell).partition("### BEGIN HIDDEN TESTS")[0]
         for line in shown.split("\n") if cell["cell_type"] == "code" else ():
-            assert len(line) <= most, f"{cell['id']}: {line}"
+            assert len(line) <= MOST_COLUMNS, f"{cell['id']}: {line}"
 
 
 def test_markdown_is_plain(notebook):

@@ -446,6 +446,11 @@ FACTS = [
     ),
     *in_lab(
         LAB5,
+        "imbalance-look",
+        ("5.13", "8 microbatches: # ms, yours # ms", 8 * 6 + 11, 8 * slot_ms + 12),
+    ),
+    *in_lab(
+        LAB5,
         "certify-look",
         ("5.13", "your best: [#, #, #, #, #], # ms", 0, 2, 6, 10, 12, slot_ms),
     ),

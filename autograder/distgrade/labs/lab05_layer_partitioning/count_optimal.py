@@ -249,6 +249,26 @@ def most_even():
     return count_optimal
 
 
+@wrong("Only paths through the table's minima are counted: a start may be slower, up to the limit.")
+def minima_of_the_table():
+    def count_optimal(costs, stages, *, partition):
+        layers = len(costs)
+        slowest, ways = [0] + [float("inf")] * layers, [1] + [0] * layers
+        for _ in range(stages):
+            row, counts = [float("inf")] * (layers + 1), [0] * (layers + 1)
+            for i in range(1, layers + 1):
+                for j in range(i):
+                    longest = max(slowest[j], sum(costs[j:i]))
+                    if longest < row[i]:
+                        row[i], counts[i] = longest, ways[j]
+                    elif longest == row[i]:
+                        counts[i] += ways[j]
+            slowest, ways = row, counts
+        return ways[layers]
+
+    return count_optimal
+
+
 EQUIVALENT = {
     "by_recursion count_optimal.ways: int(start == len(costs)) -> start == len(costs)": (
         "a sum of truth values is a number"

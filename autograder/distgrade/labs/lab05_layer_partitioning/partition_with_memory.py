@@ -234,9 +234,9 @@ reversed_stages = slip(
     ("in_flight = stages - stage", "in_flight = stage + 1"),
 )
 one_too_few = slip(
-    by_trying_all,
+    by_table,
     "One microbatch too few: even the last stage holds the one it works on.",
-    ("in_flight = stages - stage", "in_flight = stages - stage - 1"),
+    ("range(stages, 0, -1)", "range(stages - 1, -1, -1)"),
 )
 one_too_many = slip(
     by_trying_all,

@@ -29,6 +29,8 @@ _BOTH = {"costs": [6, 8, 9, 4, 5, 3, 6], "transfer": [9, 5, 9, 11, 2, 13]}
 _MIDDLE = {"costs": [2, 3, 2, 2, 3, 2, 2], "transfer": [1, 2, 9, 1, 6, 2]}
 _SLOW = {"costs": [2, 4, 3, 2, 5, 1, 3, 2], "transfer": [3, 9, 12, 4, 11, 8, 2]}
 _EARLY = {"costs": [1, 1, 6, 2, 2, 2, 1], "transfer": [2, 5, 7, 6, 8, 3]}
+_EDGES = {"costs": [9, 4, 3, 4, 4, 1, 7, 2], "transfer": [7, 8, 8, 7, 9, 9, 9]}
+_SIX = {"costs": [7, 3, 4, 2, 4, 6], "transfer": [5, 21, 14, 2, 15]}
 _THREE = {"costs": [4, 1, 3], "transfer": [2, 5]}
 CASES = (
     Case("eight layers", "exposed", **_EIGHT, stages=3, overlap=False),
@@ -36,6 +38,7 @@ CASES = (
     Case("random layers", "exposed", layers=9, stages=4, overlap=False),
     Case("more random layers", "exposed", layers=9, stages=3, overlap=False),
     Case("every transfer counts", "exposed", **_BOTH, stages=3, overlap=False),
+    Case("nothing is sent at the ends", "exposed", **_EDGES, stages=4, overlap=False),
     Case("layers in seconds", "exposed", layers=9, stages=3, unit=1_000_000, overlap=False),
     Case("one stage", "exposed", **_THREE, stages=1, overlap=False),
     Case("as many stages as layers", "exposed", **_THREE, stages=3, overlap=False),
@@ -44,6 +47,7 @@ CASES = (
     ),
     Case("links slower than layers", "overlapped", **_SLOW, stages=3, overlap=True),
     Case("a cheap cut early", "overlapped", **_EARLY, stages=3, overlap=True),
+    Case("a slow link in the middle", "overlapped", **_SIX, stages=4, overlap=True),
     Case("random links", "overlapped", layers=9, stages=4, overlap=True),
     Case("more random links", "overlapped", layers=9, stages=3, overlap=True),
     Case("links in seconds", "overlapped", layers=9, stages=3, unit=1_000_000, overlap=True),
@@ -166,6 +170,36 @@ def from_the_end():
     return partition_with_transfer
 
 
+@also_right("exercise 2's table, the first of equals is kept")
+def by_table():
+    def partition_with_transfer(costs, stages, *, transfer, overlap):
+        layers = len(costs)
+        if stages > layers:
+            raise ValueError("more stages than layers")
+
+        def time(i, j):
+            compute = sum(costs[i:j])
+            into = transfer[i - 1] if i > 0 else 0
+            out = transfer[j - 1] if j < layers else 0
+            if overlap:
+                return max(compute, into, out)
+            return compute + into + out
+
+        best = {0: (0, [0])}
+        for _ in range(stages):
+            row = {}
+            for i in range(1, layers + 1):
+                for j, (longest, bounds) in best.items():
+                    if j < i:
+                        slowest = max(longest, time(j, i))
+                        if i not in row or slowest < row[i][0]:
+                            row[i] = slowest, [*bounds, i]
+            best = row
+        return best[layers][1]
+
+    return partition_with_transfer
+
+
 @also_right("a search for the limit, over all stages that keep below it")
 def by_limits():
     def partition_with_transfer(costs, stages, *, transfer, overlap):
@@ -196,59 +230,64 @@ def by_limits():
 
 
 next_place = slip(
-    by_trying_all,
+    by_table,
     "Each cut is charged with its neighbour's transfer: before layer i it is transfer[i - 1].",
     ("into = transfer[i - 1] if i > 0 else 0", "into = transfer[i] if 0 < i < layers - 1 else 0"),
     ("out = transfer[j - 1] if j < layers", "out = transfer[j] if j < layers - 1"),
 )
 sender_pays = slip(
-    by_trying_all,
+    by_table,
     "Only the sender is charged: the stage that receives is occupied as long.",
     ("into = transfer[i - 1] if i > 0 else 0", "into = 0"),
 )
 receiver_pays = slip(
-    by_trying_all,
+    by_table,
     "Only the receiver is charged: the stage that sends is occupied as long.",
     ("out = transfer[j - 1] if j < layers else 0", "out = 0"),
 )
 last_edge_charged = slip(
-    by_trying_all,
+    by_table,
     "The last stage is charged for sending: after the last layer nothing is sent on.",
     ("if j < layers else 0", "if j < layers else transfer[-1]"),
 )
 first_edge_charged = slip(
-    by_trying_all,
+    by_table,
     "The first stage is charged for receiving: transfer[-1], read for i = 0, is the last cut's.",
     (" if i > 0 else 0", ""),
 )
 always_summed = slip(
-    by_trying_all,
+    by_table,
     "Transfers are added even where they overlap: a stage takes the longest of the three then.",
     ("if overlap:", "if False:"),
 )
 never_summed = slip(
-    by_trying_all,
+    by_table,
     "Transfers are hidden even where nothing overlaps: exposed ones are added.",
     ("if overlap:", "if True:"),
 )
 the_other_way_round = slip(
-    by_trying_all,
+    by_table,
     "Sum and maximum are swapped: overlap=True hides transfers, overlap=False adds them.",
     ("if overlap:", "if not overlap:"),
 )
 one_direction_at_a_time = slip(
-    by_trying_all,
+    by_table,
     "Sending and receiving are added to each other: both directions of a link work at once.",
     ("max(compute, into, out)", "max(compute, into + out)"),
 )
+longer_transfer_alone = slip(
+    by_table,
+    "Exposed, sending and receiving are both added; the shorter one isn't hidden by the longer.",
+    ("return compute + into + out", "return compute + max(into, out)"),
+)
 no_transfer = slip(
-    by_trying_all,
+    by_table,
     "Transfers don't matter here: the layers' costs alone decide.",
     ("return compute + into + out", "return compute"),
     ("max(compute, into, out)", "compute"),
 )
 inner_transfers = slip(
-    by_trying_all,
+    by_table,
     "Transfers inside a stage are charged as well: only what crosses a cut is sent.",
     ("compute = sum(costs[i:j])", "compute = sum(costs[i:j]) + sum(transfer[i : j - 1])"),
 )
@@ -317,6 +356,15 @@ EQUIVALENT = {
     ),
     "from_the_end partition_with_transfer: merge(sum(costs[i:j]), edges[i], edges[j]) -> "
     "merge(edges[i], sum(costs[i:j]), edges[j])": "sum and maximum don't ask for an order",
+    "by_table partition_with_transfer.time: max(compute, into, out) -> max(into, compute, out)": (
+        "the longest of the three"
+    ),
+    "by_table partition_with_transfer: max(longest, time(j, i)) -> max(time(j, i), longest)": (
+        "the longer of the two"
+    ),
+    "by_table partition_with_transfer: slowest < row[i][0] -> slowest <= row[i][0]": (
+        "the last of equals is as right as the first"
+    ),
     "from_the_end partition_with_transfer: list(rest[0][1]) -> rest[0][1]": (
         "a tuple is as right as a list"
     ),
