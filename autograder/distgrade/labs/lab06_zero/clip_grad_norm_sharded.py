@@ -42,6 +42,8 @@ def given(case, seed):
         shards = [integers((size,), *key, rank, i) for i, size in enumerate(case.sharded)]
         if rank == case.n - 1 and case.n > 1:  # the end of what was cut is padded
             shards = [torch.cat([s[:-1], torch.zeros_like(s[-1:])]) for s in shards]
+        if case.name == "empty shards" and rank == case.n - 1:  # its share is padding
+            shards = [torch.zeros_like(s) for s in shards]
         if case.name == "small on two of three":
             shards = [s * (3.0 if rank == 1 else 0.125) for s in shards]
         ranks.append(shards)
@@ -205,6 +207,15 @@ largest_rank = slip(
     norms_of_lists,
     "The largest rank's square stands for all: every rank's square is a part of the sum.",
     ("norm_of(sharded) ** 2)", 'norm_of(sharded) ** 2, op="max")'),
+)
+zeros_not_sent = slip(
+    norms_of_lists,
+    "A rank with nothing but zeros leaves out the all-reduce: the others wait for it.",
+    ("= comm.all_reduce(norm_of(sharded) ** 2)", "= norm_of(sharded) ** 2"),
+    (
+        "    norm = (squared",
+        "    if squared:\n        squared = comm.all_reduce(squared)\n    norm = (squared",
+    ),
 )
 no_root = slip(
     norms_of_lists,
