@@ -12,7 +12,7 @@ Source: Shoeybi et al. 2019 (arXiv:1909.08053), section 3; grouped queries: Ains
 """
 
 from distgrade.compare import ceiling, compare, told_as_changed
-from distgrade.exercise import Case, Close, also_right, wrong
+from distgrade.exercise import Case, Close, also_right, slip
 
 NAMES = ("shard_attention", "tp_attention")
 FORBID = ()
@@ -241,403 +241,126 @@ def _judge_copies(got, expected, case):
     return terms if compare(got, whole, rtol=rtol, n=n, path=(key,)) else []
 
 
-@wrong("The fused matrix is cut as one, so a rank gets Q without K and V: cut Q, K and V each.")
-def cut_across_q_k_and_v():
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
-            raise ValueError("these heads can't be shared out evenly")
-        wqkv_shard = wqkv.tensor_split(size, dim=1)[rank]
-        return wqkv_shard.clone(), wo.chunk(size, dim=0)[rank].clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
-
-
-@wrong("Heads are cut open: a rank needs all head_dim columns of each of its heads, side by side.")
-def cut_inside_heads():
+@also_right("even shares told by remainders; dims put in order by permute")
+def by_permuting():
     import torch
     import torch.nn.functional as F
 
     def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
         head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
-            raise ValueError("these heads can't be shared out evenly")
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        step = min(size, kv_heads)
-        parts = [q[:, rank::size], k[:, rank % step :: step], v[:, rank % step :: step]]
-        return torch.cat(parts, dim=1), wo[rank::size].clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
-
-
-@wrong("The ranks that share a K/V head are neighbours: its query heads lie on ranks in a row.")
-def kv_heads_dealt_round():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
+        if heads % size or (kv_heads % size and size % kv_heads):
             raise ValueError("these heads can't be shared out evenly")
         q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
         width = heads // size * head_dim
-        kv_width = max(1, kv_heads // size) * head_dim
-        kv_start = rank * kv_width if kv_heads > size else rank % kv_heads * head_dim
+        kv_width, kv_start = (kv_heads // size or 1) * head_dim, rank * kv_heads // size * head_dim
         parts = [q.narrow(1, rank * width, width)]
         parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
         return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
 
     def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
+        mine, kv = heads // comm.size, kv_heads // comm.size or 1
         qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
+        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).permute(0, 2, 1, 3)
         q, k, v = qkv.split([mine, kv, kv], dim=1)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
+        return g.apply(mixed.permute(0, 2, 1, 3).flatten(2) @ wo_shard, comm)
 
     return shard_attention, tp_attention
 
 
-@wrong("Every rank holds all K/V heads: it needs only those that its own query heads use.")
-def every_kv_head_everywhere():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
-            raise ValueError("these heads can't be shared out evenly")
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        width = heads // size * head_dim
-        parts = [q.narrow(1, rank * width, width), k, v]
-        return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
-
-
-@wrong("With fewer K/V heads than ranks, some ranks get none: kv_heads // size is 0 there.")
-def kv_heads_lost():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
-            raise ValueError("these heads can't be shared out evenly")
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        width = heads // size * head_dim
-        kv_width, kv_start = (kv_heads // size) * head_dim, rank * kv_heads // size * head_dim
-        parts = [q.narrow(1, rank * width, width)]
-        parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
-        return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
-
-
-@wrong("The shard of wo is a view: it keeps the whole weight in memory, so clone it.")
-def view_of_the_whole():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
-            raise ValueError("these heads can't be shared out evenly")
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        width = heads // size * head_dim
-        kv_width, kv_start = max(1, kv_heads // size) * head_dim, rank * kv_heads // size * head_dim
-        parts = [q.narrow(1, rank * width, width)]
-        parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
-        return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width)
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
-
-
-@wrong("Heads that can't be shared out evenly are lost without a word: raise a ValueError.")
-def uneven_heads_lost():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        width = heads // size * head_dim
-        kv_width, kv_start = max(1, kv_heads // size) * head_dim, rank * kv_heads // size * head_dim
-        parts = [q.narrow(1, rank * width, width)]
-        parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
-        return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
-
-
-@wrong("K/V heads must be shared out evenly too: kv_heads divides size, or size divides kv_heads.")
-def uneven_kv_heads_let_through():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        if heads % size:
-            raise ValueError("these heads can't be shared out evenly")
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        width = heads // size * head_dim
-        kv_width, kv_start = max(1, kv_heads // size) * head_dim, rank * kv_heads // size * head_dim
-        parts = [q.narrow(1, rank * width, width)]
-        parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
-        return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
-
-
-@wrong("The scale comes from the width of the rank's shard; it is 1/sqrt(head_dim).")
-def scale_from_the_local_width():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
-            raise ValueError("these heads can't be shared out evenly")
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        width = heads // size * head_dim
-        kv_width, kv_start = max(1, kv_heads // size) * head_dim, rank * kv_heads // size * head_dim
-        parts = [q.narrow(1, rank * width, width)]
-        parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
-        return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(
-            q, k, v, is_causal=True, enable_gqa=True, scale=wo_shard.shape[0] ** -0.5
-        )
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
-
-
-@wrong("The mask is lost: a token sees those behind it. Attention here is causal.")
-def mask_lost():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
-            raise ValueError("these heads can't be shared out evenly")
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        width = heads // size * head_dim
-        kv_width, kv_start = max(1, kv_heads // size) * head_dim, rank * kv_heads // size * head_dim
-        parts = [q.narrow(1, rank * width, width)]
-        parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
-        return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
-
-
-@wrong("Query heads take K/V heads in turn; those that share one stand side by side.")
-def kv_heads_in_turn():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
-            raise ValueError("these heads can't be shared out evenly")
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        width = heads // size * head_dim
-        kv_width, kv_start = max(1, kv_heads // size) * head_dim, rank * kv_heads // size * head_dim
-        parts = [q.narrow(1, rank * width, width)]
-        parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
-        return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        k, v = (w.repeat(1, mine // kv, 1, 1) for w in (k, v))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
-
-
-@wrong("Tokens and heads are mixed up: unflatten the last dim into heads, then swap two dims.")
-def tokens_taken_for_heads():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
-            raise ValueError("these heads can't be shared out evenly")
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        width = heads // size * head_dim
-        kv_width, kv_start = max(1, kv_heads // size) * head_dim, rank * kv_heads // size * head_dim
-        parts = [q.narrow(1, rank * width, width)]
-        parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
-        return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.reshape(x.shape[0], mine + 2 * kv, x.shape[1], -1)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
-
-
-@wrong("f is missing: x feeds the heads of all ranks, so its gradient is a sum over ranks.")
-def f_forgotten():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
-            raise ValueError("these heads can't be shared out evenly")
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        width = heads // size * head_dim
-        kv_width, kv_start = max(1, kv_heads // size) * head_dim, rank * kv_heads // size * head_dim
-        parts = [q.narrow(1, rank * width, width)]
-        parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
-        return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = x @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
-
-
-@wrong("g is missing: each rank returns its own heads' term of the sum.")
-def g_forgotten():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
-            raise ValueError("these heads can't be shared out evenly")
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        width = heads // size * head_dim
-        kv_width, kv_start = max(1, kv_heads // size) * head_dim, rank * kv_heads // size * head_dim
-        parts = [q.narrow(1, rank * width, width)]
-        parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
-        return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        qkv = f.apply(x, comm) @ wqkv_shard
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return mixed.transpose(1, 2).flatten(2) @ wo_shard
-
-    return shard_attention, tp_attention
-
-
-@wrong("The values are right, but x goes through f once each for Q, K and V: once is enough.")
-def f_three_times():
-    import torch
-    import torch.nn.functional as F
-
-    def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
-        head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
-            raise ValueError("these heads can't be shared out evenly")
-        q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
-        width = heads // size * head_dim
-        kv_width, kv_start = max(1, kv_heads // size) * head_dim, rank * kv_heads // size * head_dim
-        parts = [q.narrow(1, rank * width, width)]
-        parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
-        return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
-
-    def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
-        width = wo_shard.shape[0] // mine
-        parts = wqkv_shard.split([h * width for h in (mine, kv, kv)], dim=1)
-        qkv = torch.cat([f.apply(x, comm) @ w for w in parts], dim=-1)
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
-        q, k, v = qkv.split([mine, kv, kv], dim=1)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
-
-    return shard_attention, tp_attention
+cut_across_q_k_and_v = slip(
+    by_permuting,
+    "The fused matrix is cut as one, so a rank gets Q without K and V: cut Q, K and V each.",
+    ("torch.cat(parts, dim=1), wo", "wqkv.tensor_split(size, dim=1)[rank].clone(), wo"),
+)
+cut_inside_heads = slip(
+    by_permuting,
+    "Heads are cut open: a rank needs all head_dim columns of each of its heads, side by side.",
+    ("q.narrow(1, rank * width, width)", "q[:, rank::size]"),
+    (
+        "w.narrow(1, kv_start, kv_width)",
+        "w[:, rank % min(size, kv_heads) :: min(size, kv_heads)]",
+    ),
+    ("wo.narrow(0, rank * width, width)", "wo[rank::size]"),
+)
+kv_heads_dealt_round = slip(
+    by_permuting,
+    "The ranks that share a K/V head are neighbours: its query heads lie on ranks in a row.",
+    (
+        "rank * kv_heads // size * head_dim",
+        "rank % min(size, kv_heads) * (kv_heads // size or 1) * head_dim",
+    ),
+)
+every_kv_head_everywhere = slip(
+    by_permuting,
+    "Every rank holds all K/V heads: it needs only those that its own query heads use.",
+    ("w.narrow(1, kv_start, kv_width)", "w"),
+)
+kv_heads_lost = slip(
+    by_permuting,
+    "With fewer K/V heads than ranks, some ranks get none: kv_heads // size is 0 there.",
+    ("(kv_heads // size or 1)", "kv_heads // size"),
+)
+view_of_the_whole = slip(
+    by_permuting,
+    "The shard of wo is a view: it keeps the whole weight in memory, so clone it.",
+    (".clone()", ""),
+)
+uneven_heads_lost = slip(
+    by_permuting,
+    "Heads that can't be shared out evenly are lost without a word: raise a ValueError.",
+    ("if heads % size or (kv_heads % size and size % kv_heads):", "if size < 1:"),
+)
+uneven_kv_heads_let_through = slip(
+    by_permuting,
+    "K/V heads must be shared out evenly too: kv_heads divides size, or size divides kv_heads.",
+    (" or (kv_heads % size and size % kv_heads)", ""),
+)
+scale_from_the_local_width = slip(
+    by_permuting,
+    "The scale comes from the width of the rank's shard; it is 1/sqrt(head_dim).",
+    ("enable_gqa=True", "enable_gqa=True, scale=wo_shard.shape[0] ** -0.5"),
+)
+mask_lost = slip(
+    by_permuting,
+    "The mask is lost: a token sees those behind it. Attention here is causal.",
+    ("is_causal=True, ", ""),
+)
+kv_heads_in_turn = slip(
+    by_permuting,
+    "Query heads take K/V heads in turn; those that share one stand side by side.",
+    ("kv], dim=1)", "kv], dim=1)\n    k, v = (w.repeat(1, mine // kv, 1, 1) for w in (k, v))"),
+    (", enable_gqa=True", ""),
+)
+tokens_taken_for_heads = slip(
+    by_permuting,
+    "Tokens and heads are mixed up: unflatten the last dim into heads, then swap two dims.",
+    (
+        "qkv.unflatten(-1, (mine + 2 * kv, -1)).permute(0, 2, 1, 3)",
+        "qkv.reshape(x.shape[0], mine + 2 * kv, x.shape[1], -1)",
+    ),
+)
+f_forgotten = slip(
+    by_permuting,
+    "f is missing: x feeds the heads of all ranks, so its gradient is a sum over ranks.",
+    ("f.apply(x, comm)", "x"),
+)
+g_forgotten = slip(
+    by_permuting,
+    "g is missing: each rank returns its own heads' term of the sum.",
+    ("g.apply(", ""),
+    ("wo_shard, comm)", "wo_shard"),
+)
+f_three_times = slip(
+    by_permuting,
+    "The values are right, but x goes through f once each for Q, K and V: once is enough.",
+    (
+        "qkv = f.apply(x, comm) @ wqkv_shard",
+        "sizes = [h * wo_shard.shape[0] // mine for h in (mine, kv, kv)]\n"
+        "    parts = wqkv_shard.split(sizes, dim=1)\n"
+        "    qkv = torch.cat([f.apply(x, comm) @ w for w in parts], dim=-1)",
+    ),
+)
 
 
 @also_right("head by head, the softmax by hand; columns and rows picked by their numbers")
@@ -678,25 +401,25 @@ def copies_added_up():
 
     def shard_attention(wqkv, wo, heads, kv_heads, rank, size):
         head_dim = wo.shape[0] // heads
-        if heads % size or max(kv_heads, size) % min(kv_heads, size):
+        if heads % size or (kv_heads % size and size % kv_heads):
             raise ValueError("these heads can't be shared out evenly")
         q, k, v = wqkv.split([h * head_dim for h in (heads, kv_heads, kv_heads)], dim=1)
         width = heads // size * head_dim
-        kv_width, kv_start = max(1, kv_heads // size) * head_dim, rank * kv_heads // size * head_dim
+        kv_width, kv_start = (kv_heads // size or 1) * head_dim, rank * kv_heads // size * head_dim
         parts = [q.narrow(1, rank * width, width)]
         parts += [w.narrow(1, kv_start, kv_width) for w in (k, v)]
         return torch.cat(parts, dim=1), wo.narrow(0, rank * width, width).clone()
 
     def tp_attention(comm, x, wqkv_shard, wo_shard, heads, kv_heads, *, f, g):
-        mine, kv = heads // comm.size, max(1, kv_heads // comm.size)
+        mine, kv = heads // comm.size, kv_heads // comm.size or 1
         width = wo_shard.shape[0]
         sharing = comm.split(comm.rank * kv_heads // comm.size)
         weights = [wqkv_shard[:, :width], f.apply(wqkv_shard[:, width:], sharing)]
         qkv = f.apply(x, comm) @ torch.cat(weights, dim=1)
-        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)
+        qkv = qkv.unflatten(-1, (mine + 2 * kv, -1)).permute(0, 2, 1, 3)
         q, k, v = qkv.split([mine, kv, kv], dim=1)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return g.apply(mixed.transpose(1, 2).flatten(2) @ wo_shard, comm)
+        return g.apply(mixed.permute(0, 2, 1, 3).flatten(2) @ wo_shard, comm)
 
     return shard_attention, tp_attention
 
@@ -712,16 +435,8 @@ EQUIVALENT = {
     "tp_attention: qkv.unflatten(-1, (-1, head_dim)).transpose(1, 2)"
     " -> qkv.unflatten(-1, (-1, head_dim)).transpose(2, 1)": _SWAP,
     "tp_attention: mixed.transpose(1, 2) -> mixed.transpose(2, 1)": _SWAP,
-    "copies_added_up shard_attention: max(kv_heads, size) -> max(size, kv_heads)": _ORDER,
-    "copies_added_up shard_attention: min(kv_heads, size) -> min(size, kv_heads)": _ORDER,
-    "copies_added_up shard_attention: max(1, kv_heads // size) -> max(kv_heads // size, 1)": _ORDER,
-    "copies_added_up tp_attention: max(1, kv_heads // comm.size)"
-    " -> max(kv_heads // comm.size, 1)": _ORDER,
     "copies_added_up tp_attention: comm.rank * kv_heads // comm.size"
     " -> comm.rank * kv_heads": _TERM,
     "copies_added_up tp_attention: f.apply(wqkv_shard[:, width:], sharing)"
     " -> wqkv_shard[:, width:]": _TERM,
-    "copies_added_up tp_attention: qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(1, 2)"
-    " -> qkv.unflatten(-1, (mine + 2 * kv, -1)).transpose(2, 1)": _SWAP,
-    "copies_added_up tp_attention: mixed.transpose(1, 2) -> mixed.transpose(2, 1)": _SWAP,
 }
