@@ -8,7 +8,7 @@ more, "selective" only the two products of the scores. Source: Narayanan et al. 
 Oracle: each matrix product of a step is listed as (m, k, n), backward ones by their own shapes.
 """
 
-from distgrade.exercise import Case, Exact, also_right, wrong
+from distgrade.exercise import Case, Exact, also_right, slip
 
 NAMES = ("train_step_flops",)
 FORBID = ()
@@ -146,328 +146,6 @@ def oracle(case, given):
     return {"FLOP": total}
 
 
-@wrong("Backward costs twice as much as forward: a gradient for the input, and one for the weight.")
-def backward_like_forward():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (2 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("Only forward is there: backward makes two more products for each of its products.")
-def backward_left_out():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (matrices + scores + logits + again)
-
-    return train_step_flops
-
-
-@wrong("A multiplication and an addition are 2 FLOP: a product of m×k by k×n is 2mkn.")
-def multiplications_alone():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("Recompute runs forward once more, and costs what forward does, not what backward does.")
-def recompute_like_backward():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + 2 * again)
-
-    return train_step_flops
-
-
-@wrong("Recompute runs products again: a hardware's FLOP are counted here.")
-def recompute_for_free():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = h * cfg.vocab
-        return 2 * tokens * (3 * (matrices + scores + logits))
-
-    return train_step_flops
-
-
-@wrong("The layers are run again, the head is not: its input is there.")
-def logits_again():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores + logits}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("Full recompute runs the whole layer again, its scores as well.")
-def full_without_scores():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("Selective recompute runs only the scores' two products again.")
-def selective_like_full():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": matrices + scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("The head's product is missing: hidden times vocab for each token.")
-def no_logits():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (3 * (matrices + scores) + again)
-
-    return train_step_flops
-
-
-@wrong("A tied head holds no parameters of its own, but its product is computed all the same.")
-def tied_head_for_free():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = 0 if cfg.tied else h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("The scores are missing: each token meets seq_len others, twice: with K, and with V.")
-def no_scores():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = 0
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("Scores take two products: Q with K, and the weights with V.")
-def scores_once():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * seq_len * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("A token meets the tokens of its own sequence, not of the whole step.")
-def all_tokens_meet():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * tokens * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("A gated MLP has three matrices, and so three products.")
-def two_matrices():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = 2 * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("K and V are kv_heads heads wide, which may be fewer than Q's.")
-def wide_keys_and_values():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("A token goes through its active_experts and the shared ones, not through all.")
-def every_expert():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("The router is a product too: hidden times experts for each token.")
-def no_router():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
-@wrong("Looking up a row of the embedding is no product: it costs no FLOP.")
-def embedding_multiplied():
-    def train_step_flops(cfg, tokens, *, seq_len, recompute):
-        h, wide, narrow = cfg.hidden, cfg.heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
-        attention = 2 * h * wide + 2 * h * narrow
-        mlp = (3 if cfg.gated else 2) * h
-        used = cfg.active_experts + cfg.shared_experts
-        moe = mlp * cfg.expert_ffn * used + h * cfg.experts
-        dense = cfg.layers - cfg.moe_layers
-        matrices = cfg.layers * attention + dense * mlp * cfg.ffn + cfg.moe_layers * moe
-        scores = cfg.layers * 2 * seq_len * wide
-        logits = 2 * h * cfg.vocab
-        again = {"none": 0, "selective": scores, "full": matrices + scores}[recompute]
-        return 2 * tokens * (3 * (matrices + scores + logits) + again)
-
-    return train_step_flops
-
-
 @also_right("each product of a layer, in a loop")
 def product_by_product():
     def train_step_flops(cfg, tokens, *, seq_len, recompute):
@@ -491,6 +169,101 @@ def product_by_product():
         return total
 
     return train_step_flops
+
+
+backward_like_forward = slip(
+    product_by_product,
+    "Backward costs twice as much as forward: a gradient for the input, and one for the weight.",
+    ("total = 3 *", "total = 2 *"),
+    ("3 * (sum", "2 * (sum"),
+)
+backward_left_out = slip(
+    product_by_product,
+    "Only forward is there: backward makes two more products for each of its products.",
+    ("total = 3 *", "total = 1 *"),
+    ("3 * (sum", "1 * (sum"),
+)
+multiplications_alone = slip(
+    product_by_product,
+    "A multiplication and an addition are 2 FLOP: a product of m×k by k×n is 2mkn.",
+    ("return total", "return total // 2"),
+)
+recompute_like_backward = slip(
+    product_by_product,
+    "Recompute runs forward once more, and costs what forward does, not what backward does.",
+    ("total += scores", "total += 2 * scores"),
+    ("total += sum(products)", "total += 2 * sum(products)"),
+)
+recompute_for_free = slip(
+    product_by_product,
+    "Recompute runs products again: a hardware's FLOP are counted here.",
+    ("for layer in", 'recompute = "none"\n    for layer in'),
+)
+logits_again = slip(
+    product_by_product,
+    "The layers are run again, the head is not: its input is there.",
+    ("total = 3 *", 'total = (4 if recompute == "full" else 3) *'),
+)
+full_without_scores = slip(
+    product_by_product,
+    "Full recompute runs the whole layer again, its scores as well.",
+    ('recompute != "none"', 'recompute == "selective"'),
+)
+selective_like_full = slip(
+    product_by_product,
+    "Selective recompute runs only the scores' two products again.",
+    ('recompute == "full"', 'recompute != "none"'),
+)
+no_logits = slip(
+    product_by_product,
+    "The head's product is missing: hidden times vocab for each token.",
+    ("3 * 2 * tokens * h * cfg.vocab", "0"),
+)
+tied_head_for_free = slip(
+    product_by_product,
+    "A tied head holds no parameters of its own, but its product is computed all the same.",
+    ("h * cfg.vocab", "h * (0 if cfg.tied else cfg.vocab)"),
+)
+no_scores = slip(
+    product_by_product,
+    "The scores are missing: each token meets seq_len others, twice: with K, and with V.",
+    ("2 * 2 * tokens * seq_len * cfg.heads * d", "0"),
+)
+scores_once = slip(
+    product_by_product,
+    "Scores take two products: Q with K, and the weights with V.",
+    ("2 * 2 * tokens * seq_len", "2 * tokens * seq_len"),
+)
+all_tokens_meet = slip(
+    product_by_product,
+    "A token meets the tokens of its own sequence, not of the whole step.",
+    ("tokens * seq_len", "tokens * tokens"),
+)
+two_matrices = slip(
+    product_by_product,
+    "A gated MLP has three matrices, and so three products.",
+    ("(3 if cfg.gated else 2)", "2"),
+)
+wide_keys_and_values = slip(
+    product_by_product,
+    "K and V are kv_heads heads wide, which may be fewer than Q's.",
+    ("[cfg.heads, cfg.kv_heads]", "[cfg.heads, cfg.heads]"),
+)
+every_expert = slip(
+    product_by_product,
+    "A token goes through its active_experts and the shared ones, not through all.",
+    ("cfg.active_experts", "cfg.experts"),
+)
+no_router = slip(
+    product_by_product,
+    "The router is a product too: hidden times experts for each token.",
+    ("products.append(2 * tokens * h * cfg.experts)", "pass"),
+)
+embedding_multiplied = slip(
+    product_by_product,
+    "Looking up a row of the embedding is no product: it costs no FLOP.",
+    ("total = 3 * 2", "total = 3 * 2 * 2"),
+)
 
 
 @also_right("as a float, from the number of parameters that a token meets")
