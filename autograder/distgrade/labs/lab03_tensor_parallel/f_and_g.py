@@ -11,7 +11,7 @@ in one process, without communication.
 """
 
 from distgrade.compare import ceiling, compare, told_as_changed
-from distgrade.exercise import Case, Exact, also_right, wrong
+from distgrade.exercise import Case, Exact, also_right, slip
 
 NAMES = ("CopyToRanks", "ReduceFromRanks")
 FORBID = ()
@@ -186,272 +186,96 @@ def judge(got, expected, case):
     return symptoms
 
 
-@wrong("The two are swapped: f is the identity forward, g is the identity backward.")
-def swapped():
+@also_right("in place on a copy, saved tensors, and nothing sent where no gradient is wanted")
+def in_place_on_a_copy():
     import torch
 
     class CopyToRanks(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, comm):
-            return comm.all_reduce(x)
+            ctx.comm = comm
+            return x.detach().clone()
 
         @staticmethod
         def backward(ctx, grad):
-            return grad, None
+            if not ctx.needs_input_grad[0]:
+                return None, None
+            return ctx.comm.all_reduce(grad.clone()), None
 
     class ReduceFromRanks(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, comm):
-            ctx.comm = comm
-            return x.view_as(x)
+            ctx.save_for_backward(x)
+            y = x.clone()
+            y.copy_(comm.all_reduce(y))
+            return y
 
         @staticmethod
         def backward(ctx, grad):
-            return ctx.comm.all_reduce(grad), None
+            (x,) = ctx.saved_tensors
+            return grad.reshape(x.shape), None
 
     return CopyToRanks, ReduceFromRanks
 
 
-@wrong(
-    "g sums in backward too, so gradients grow with the ranks: y is whole, its gradient as well."
+swapped = slip(
+    in_place_on_a_copy,
+    "The two are swapped: f is the identity forward, g is the identity backward.",
+    ("x.detach().clone()", "comm.all_reduce(x)"),
+    ("ctx.comm.all_reduce(grad.clone())", "grad"),
+    ("y.copy_(comm.all_reduce(y))", "ctx.comm = comm"),
+    ("grad.reshape(x.shape)", "ctx.comm.all_reduce(grad)"),
 )
-def g_reduces_both_ways():
-    import torch
-
-    class CopyToRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            ctx.comm = comm
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return ctx.comm.all_reduce(grad), None
-
-    class ReduceFromRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            ctx.comm = comm
-            return comm.all_reduce(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return ctx.comm.all_reduce(grad), None
-
-    return CopyToRanks, ReduceFromRanks
-
-
-@wrong("f sums in forward too: x is already whole on every rank, only its gradient is in parts.")
-def f_reduces_both_ways():
-    import torch
-
-    class CopyToRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            ctx.comm = comm
-            return comm.all_reduce(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return ctx.comm.all_reduce(grad), None
-
-    class ReduceFromRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            return comm.all_reduce(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad, None
-
-    return CopyToRanks, ReduceFromRanks
-
-
-@wrong("f does not sum in backward: each rank has only its own branch's gradient of the shared x.")
-def f_keeps_the_gradient():
-    import torch
-
-    class CopyToRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad, None
-
-    class ReduceFromRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            return comm.all_reduce(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad, None
-
-    return CopyToRanks, ReduceFromRanks
-
-
-@wrong("g takes the mean in forward: the parts are terms of one sum, not copies of one value.")
-def g_takes_the_mean():
-    import torch
-
-    class CopyToRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            ctx.comm = comm
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return ctx.comm.all_reduce(grad), None
-
-    class ReduceFromRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            return comm.all_reduce(x, op="mean")
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad, None
-
-    return CopyToRanks, ReduceFromRanks
-
-
-@wrong("f takes the mean in backward, as data parallelism would: here the branches' parts add up.")
-def f_takes_the_mean():
-    import torch
-
-    class CopyToRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            ctx.comm = comm
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return ctx.comm.all_reduce(grad) / ctx.comm.size, None
-
-    class ReduceFromRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            return comm.all_reduce(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad, None
-
-    return CopyToRanks, ReduceFromRanks
-
-
-@wrong("g does not sum in forward: each rank still has only its own part.")
-def g_keeps_its_part():
-    import torch
-
-    class CopyToRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            ctx.comm = comm
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return ctx.comm.all_reduce(grad), None
-
-    class ReduceFromRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad, None
-
-    return CopyToRanks, ReduceFromRanks
-
-
-@wrong("g writes its result into the input: autograd, or your caller, may still need that tensor.")
-def g_changes_its_input():
-    import torch
-
-    class CopyToRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            ctx.comm = comm
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return ctx.comm.all_reduce(grad), None
-
-    class ReduceFromRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            x.data.copy_(comm.all_reduce(x))
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad, None
-
-    return CopyToRanks, ReduceFromRanks
-
-
-@wrong("The communicator is kept on the class, so a later call overwrites it: keep it on ctx.")
-def comm_kept_on_the_class():
-    import torch
-
-    class CopyToRanks(torch.autograd.Function):
-        comm = None
-
-        @staticmethod
-        def forward(ctx, x, comm):
-            CopyToRanks.comm = comm
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return CopyToRanks.comm.all_reduce(grad), None
-
-    class ReduceFromRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            return comm.all_reduce(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad, None
-
-    return CopyToRanks, ReduceFromRanks
-
-
-@wrong("The sums are right but gathered whole from every rank: an all-reduce sends far less.")
-def gathers_and_sums():
-    import torch
-
-    def total(x, comm):
-        return comm.all_gather(x.unsqueeze(0)).sum(dim=0)
-
-    class CopyToRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            ctx.comm = comm
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return total(grad, ctx.comm), None
-
-    class ReduceFromRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            return total(x, comm)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad, None
-
-    return CopyToRanks, ReduceFromRanks
+g_reduces_both_ways = slip(
+    in_place_on_a_copy,
+    "g sums in backward too, so gradients grow with the ranks: y is whole, its gradient as well.",
+    ("y = x.clone()", "y, ctx.comm = x.clone(), comm"),
+    ("grad.reshape(x.shape)", "ctx.comm.all_reduce(grad)"),
+)
+f_reduces_both_ways = slip(
+    in_place_on_a_copy,
+    "f sums in forward too: x is already whole on every rank, only its gradient is in parts.",
+    ("x.detach().clone()", "comm.all_reduce(x)"),
+)
+f_keeps_the_gradient = slip(
+    in_place_on_a_copy,
+    "f does not sum in backward: each rank has only its own branch's gradient of the shared x.",
+    ("ctx.comm.all_reduce(grad.clone())", "grad"),
+)
+g_takes_the_mean = slip(
+    in_place_on_a_copy,
+    "g takes the mean in forward: the parts are terms of one sum, not copies of one value.",
+    ("all_reduce(y)", 'all_reduce(y, op="mean")'),
+)
+f_takes_the_mean = slip(
+    in_place_on_a_copy,
+    "f takes the mean in backward, as data parallelism would: here the branches' parts add up.",
+    ("all_reduce(grad.clone())", "all_reduce(grad.clone()) / ctx.comm.size"),
+)
+g_keeps_its_part = slip(
+    in_place_on_a_copy,
+    "g does not sum in forward: each rank still has only its own part.",
+    ("comm.all_reduce(y)", "y"),
+)
+g_changes_its_input = slip(
+    in_place_on_a_copy,
+    "g writes its result into the input: autograd, or your caller, may still need that tensor.",
+    ("y.copy_(comm.all_reduce(y))", "y.copy_(x.data.copy_(comm.all_reduce(y)))"),
+    ("grad.reshape(x.shape)", "grad"),
+    ("(x,) = ctx.saved_tensors", "pass"),
+)
+comm_kept_on_the_class = slip(
+    in_place_on_a_copy,
+    "The communicator is kept on the class, so a later call overwrites it: keep it on ctx.",
+    ("ctx.comm = comm", "CopyToRanks.comm = comm"),
+    ("ctx.comm.all_reduce", "CopyToRanks.comm.all_reduce"),
+)
+gathers_and_sums = slip(
+    in_place_on_a_copy,
+    "The sums are right but gathered whole from every rank: an all-reduce sends far less.",
+    ("all_reduce(grad.clone())", "all_gather(grad[None]).sum(dim=0)"),
+    ("all_reduce(y)", "all_gather(y[None]).sum(dim=0)"),
+)
 
 
 @also_right("g by reduce-scatter and all-gather, padded where the ranks do not divide the tensor")
@@ -517,38 +341,6 @@ def setup_context_apart():
         @staticmethod
         def backward(ctx, grad):
             return grad.clone(), None
-
-    return CopyToRanks, ReduceFromRanks
-
-
-@also_right("in place on a copy, saved tensors, and nothing sent where no gradient is wanted")
-def in_place_on_a_copy():
-    import torch
-
-    class CopyToRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            ctx.comm = comm
-            return x.detach().clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            if not ctx.needs_input_grad[0]:
-                return None, None
-            return ctx.comm.all_reduce(grad.clone()), None
-
-    class ReduceFromRanks(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, comm):
-            ctx.save_for_backward(x)
-            y = x.clone()
-            y.copy_(comm.all_reduce(y))
-            return y
-
-        @staticmethod
-        def backward(ctx, grad):
-            (x,) = ctx.saved_tensors
-            return grad.reshape(x.shape), None
 
     return CopyToRanks, ReduceFromRanks
 
