@@ -11,7 +11,7 @@ token, with Python's own floats.
 """
 
 from distgrade.compare import ceiling, compare, told_as_changed
-from distgrade.exercise import Case, Close, also_right, wrong
+from distgrade.exercise import Case, Close, also_right, slip, wrong
 
 NAMES = ("vocab_parallel_cross_entropy",)
 FORBID = ()
@@ -112,354 +112,96 @@ def judge(got, expected, case):
     return symptoms + (ceiling(got[cost], expected[cost], cost) if case.group == "bytes" else [])
 
 
-@wrong(
-    "Each rank subtracts its own largest logit, so exponentials don't add up: share the largest."
+@also_right("scores and a one-hot of this rank's words, both kept for backward as their difference")
+def by_one_hot():
+    import torch
+
+    class Loss(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, logits, targets, comm):
+            top = comm.all_reduce(logits.max(dim=1).values, op="max")
+            scores = torch.exp(logits - top[:, None])
+            total = comm.all_reduce(scores.sum(dim=1))
+            words = logits.shape[1]
+            at = targets - comm.rank * words
+            mine = (at >= 0) & (at < words)
+            near = torch.nn.functional.one_hot(at.clamp(0, words - 1), words)
+            hot = near * mine[:, None]
+            target = comm.all_reduce((logits * hot).sum(dim=1))
+            ctx.save_for_backward(scores / total[:, None] - hot)
+            return total.log() + top - target
+
+        @staticmethod
+        def backward(ctx, grad):
+            (slope,) = ctx.saved_tensors
+            return grad[:, None] * slope, None, None
+
+    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
+        return Loss.apply(logits_shard, targets, comm)
+
+    return vocab_parallel_cross_entropy
+
+
+local_largest = slip(
+    by_one_hot,
+    "Each rank subtracts its own largest logit, so exponentials don't add up: share the largest.",
+    ('comm.all_reduce(logits.max(dim=1).values, op="max")', "logits.max(dim=1).values"),
 )
-def local_largest():
-    import torch
-
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits, targets, comm):
-            top = logits.max(dim=1).values
-            scores = torch.exp(logits - top[:, None])
-            total = comm.all_reduce(scores.sum(dim=1))
-            words = logits.shape[1]
-            at = targets - comm.rank * words
-            mine = (at >= 0) & (at < words)
-            hot = torch.nn.functional.one_hot(at.clamp(0, words - 1), words) * mine[:, None]
-            target = comm.all_reduce((logits * hot).sum(dim=1))
-            ctx.save_for_backward(scores / total[:, None] - hot)
-            return total.log() + top - target
-
-        @staticmethod
-        def backward(ctx, grad):
-            (slope,) = ctx.saved_tensors
-            return grad[:, None] * slope, None, None
-
-    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
-        return Loss.apply(logits_shard, targets, comm)
-
-    return vocab_parallel_cross_entropy
-
-
-@wrong("Each rank divides by the sum over its own words: the softmax is over all words.")
-def local_denominator():
-    import torch
-
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits, targets, comm):
-            top = comm.all_reduce(logits.max(dim=1).values, op="max")
-            scores = torch.exp(logits - top[:, None])
-            total = scores.sum(dim=1)
-            words = logits.shape[1]
-            at = targets - comm.rank * words
-            mine = (at >= 0) & (at < words)
-            hot = torch.nn.functional.one_hot(at.clamp(0, words - 1), words) * mine[:, None]
-            target = comm.all_reduce((logits * hot).sum(dim=1))
-            ctx.save_for_backward(scores / total[:, None] - hot)
-            return total.log() + top - target
-
-        @staticmethod
-        def backward(ctx, grad):
-            (slope,) = ctx.saved_tensors
-            return grad[:, None] * slope, None, None
-
-    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
-        return Loss.apply(logits_shard, targets, comm)
-
-    return vocab_parallel_cross_entropy
-
-
-@wrong("Large logits overflow: subtract the largest of all ranks before you take exponentials.")
-def no_largest():
-    import torch
-
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits, targets, comm):
-            scores = torch.exp(logits)
-            total = comm.all_reduce(scores.sum(dim=1))
-            words = logits.shape[1]
-            at = targets - comm.rank * words
-            mine = (at >= 0) & (at < words)
-            hot = torch.nn.functional.one_hot(at.clamp(0, words - 1), words) * mine[:, None]
-            target = comm.all_reduce((logits * hot).sum(dim=1))
-            ctx.save_for_backward(scores / total[:, None] - hot)
-            return total.log() - target
-
-        @staticmethod
-        def backward(ctx, grad):
-            (slope,) = ctx.saved_tensors
-            return grad[:, None] * slope, None, None
-
-    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
-        return Loss.apply(logits_shard, targets, comm)
-
-    return vocab_parallel_cross_entropy
-
-
-@wrong("Only the rank that owns the target word knows its logit: it must reach the others.")
-def local_target_logit():
-    import torch
-
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits, targets, comm):
-            top = comm.all_reduce(logits.max(dim=1).values, op="max")
-            scores = torch.exp(logits - top[:, None])
-            total = comm.all_reduce(scores.sum(dim=1))
-            words = logits.shape[1]
-            at = targets - comm.rank * words
-            mine = (at >= 0) & (at < words)
-            hot = torch.nn.functional.one_hot(at.clamp(0, words - 1), words) * mine[:, None]
-            target = (logits * hot).sum(dim=1)
-            ctx.save_for_backward(scores / total[:, None] - hot)
-            return total.log() + top - target
-
-        @staticmethod
-        def backward(ctx, grad):
-            (slope,) = ctx.saved_tensors
-            return grad[:, None] * slope, None, None
-
-    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
-        return Loss.apply(logits_shard, targets, comm)
-
-    return vocab_parallel_cross_entropy
-
-
-@wrong("Every rank adds a logit for the target: only the rank that owns the word may.")
-def every_rank_owns_the_target():
-    import torch
-
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits, targets, comm):
-            top = comm.all_reduce(logits.max(dim=1).values, op="max")
-            scores = torch.exp(logits - top[:, None])
-            total = comm.all_reduce(scores.sum(dim=1))
-            words = logits.shape[1]
-            at = targets - comm.rank * words
-            hot = torch.nn.functional.one_hot(at.clamp(0, words - 1), words)
-            target = comm.all_reduce((logits * hot).sum(dim=1))
-            ctx.save_for_backward(scores / total[:, None] - hot)
-            return total.log() + top - target
-
-        @staticmethod
-        def backward(ctx, grad):
-            (slope,) = ctx.saved_tensors
-            return grad[:, None] * slope, None, None
-
-    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
-        return Loss.apply(logits_shard, targets, comm)
-
-    return vocab_parallel_cross_entropy
-
-
-@wrong("Targets count the words of the whole vocabulary: subtract this rank's first word.")
-def targets_not_shifted():
-    import torch
-
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits, targets, comm):
-            top = comm.all_reduce(logits.max(dim=1).values, op="max")
-            scores = torch.exp(logits - top[:, None])
-            total = comm.all_reduce(scores.sum(dim=1))
-            words = logits.shape[1]
-            at = targets
-            mine = (at >= 0) & (at < words)
-            hot = torch.nn.functional.one_hot(at.clamp(0, words - 1), words) * mine[:, None]
-            target = comm.all_reduce((logits * hot).sum(dim=1))
-            ctx.save_for_backward(scores / total[:, None] - hot)
-            return total.log() + top - target
-
-        @staticmethod
-        def backward(ctx, grad):
-            (slope,) = ctx.saved_tensors
-            return grad[:, None] * slope, None, None
-
-    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
-        return Loss.apply(logits_shard, targets, comm)
-
-    return vocab_parallel_cross_entropy
-
-
-@wrong("The gradient is softmax minus one at the target: the one is missing.")
-def one_hot_forgotten():
-    import torch
-
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits, targets, comm):
-            top = comm.all_reduce(logits.max(dim=1).values, op="max")
-            scores = torch.exp(logits - top[:, None])
-            total = comm.all_reduce(scores.sum(dim=1))
-            words = logits.shape[1]
-            at = targets - comm.rank * words
-            mine = (at >= 0) & (at < words)
-            hot = torch.nn.functional.one_hot(at.clamp(0, words - 1), words) * mine[:, None]
-            target = comm.all_reduce((logits * hot).sum(dim=1))
-            ctx.save_for_backward(scores / total[:, None])
-            return total.log() + top - target
-
-        @staticmethod
-        def backward(ctx, grad):
-            (slope,) = ctx.saved_tensors
-            return grad[:, None] * slope, None, None
-
-    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
-        return Loss.apply(logits_shard, targets, comm)
-
-    return vocab_parallel_cross_entropy
-
-
-@wrong("The gradient takes one off on every rank: only the target's owner has that entry.")
-def one_on_every_rank():
-    import torch
-
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits, targets, comm):
-            top = comm.all_reduce(logits.max(dim=1).values, op="max")
-            scores = torch.exp(logits - top[:, None])
-            total = comm.all_reduce(scores.sum(dim=1))
-            words = logits.shape[1]
-            at = targets - comm.rank * words
-            mine = (at >= 0) & (at < words)
-            hot = torch.nn.functional.one_hot(at.clamp(0, words - 1), words) * mine[:, None]
-            target = comm.all_reduce((logits * hot).sum(dim=1))
-            slope = scores / total[:, None]
-            slope.scatter_add_(1, at.clamp(0, words - 1)[:, None], -torch.ones_like(top)[:, None])
-            ctx.save_for_backward(slope)
-            return total.log() + top - target
-
-        @staticmethod
-        def backward(ctx, grad):
-            (slope,) = ctx.saved_tensors
-            return grad[:, None] * slope, None, None
-
-    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
-        return Loss.apply(logits_shard, targets, comm)
-
-    return vocab_parallel_cross_entropy
-
-
-@wrong("The mean over tokens is returned: one loss for every token is asked for.")
-def mean_of_the_tokens():
-    import torch
-
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits, targets, comm):
-            top = comm.all_reduce(logits.max(dim=1).values, op="max")
-            scores = torch.exp(logits - top[:, None])
-            total = comm.all_reduce(scores.sum(dim=1))
-            words = logits.shape[1]
-            at = targets - comm.rank * words
-            mine = (at >= 0) & (at < words)
-            hot = torch.nn.functional.one_hot(at.clamp(0, words - 1), words) * mine[:, None]
-            target = comm.all_reduce((logits * hot).sum(dim=1))
-            ctx.save_for_backward(scores / total[:, None] - hot)
-            return total.log() + top - target
-
-        @staticmethod
-        def backward(ctx, grad):
-            (slope,) = ctx.saved_tensors
-            return grad[:, None] * slope, None, None
-
-    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
-        return Loss.apply(logits_shard, targets, comm).mean()
-
-    return vocab_parallel_cross_entropy
-
-
-@wrong("backward ignores the gradient that comes in: each token's row is multiplied by its entry.")
-def upstream_ignored():
-    import torch
-
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits, targets, comm):
-            top = comm.all_reduce(logits.max(dim=1).values, op="max")
-            scores = torch.exp(logits - top[:, None])
-            total = comm.all_reduce(scores.sum(dim=1))
-            words = logits.shape[1]
-            at = targets - comm.rank * words
-            mine = (at >= 0) & (at < words)
-            hot = torch.nn.functional.one_hot(at.clamp(0, words - 1), words) * mine[:, None]
-            target = comm.all_reduce((logits * hot).sum(dim=1))
-            ctx.save_for_backward(scores / total[:, None] - hot)
-            return total.log() + top - target
-
-        @staticmethod
-        def backward(ctx, grad):
-            (slope,) = ctx.saved_tensors
-            return slope, None, None
-
-    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
-        return Loss.apply(logits_shard, targets, comm)
-
-    return vocab_parallel_cross_entropy
-
-
-@wrong("One largest logit for all tokens: those far below lose everything; take each token's own.")
-def one_largest_for_all_tokens():
-    import torch
-
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits, targets, comm):
-            top = comm.all_reduce(logits.max().expand(len(logits)), op="max")
-            scores = torch.exp(logits - top[:, None])
-            total = comm.all_reduce(scores.sum(dim=1))
-            words = logits.shape[1]
-            at = targets - comm.rank * words
-            mine = (at >= 0) & (at < words)
-            hot = torch.nn.functional.one_hot(at.clamp(0, words - 1), words) * mine[:, None]
-            target = comm.all_reduce((logits * hot).sum(dim=1))
-            ctx.save_for_backward(scores / total[:, None] - hot)
-            return total.log() + top - target
-
-        @staticmethod
-        def backward(ctx, grad):
-            (slope,) = ctx.saved_tensors
-            return grad[:, None] * slope, None, None
-
-    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
-        return Loss.apply(logits_shard, targets, comm)
-
-    return vocab_parallel_cross_entropy
-
-
-@wrong('The largest logits are added up over ranks: use all_reduce with op="max".')
-def sum_for_the_largest():
-    import torch
-
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits, targets, comm):
-            top = comm.all_reduce(logits.max(dim=1).values)
-            scores = torch.exp(logits - top[:, None])
-            total = comm.all_reduce(scores.sum(dim=1))
-            words = logits.shape[1]
-            at = targets - comm.rank * words
-            mine = (at >= 0) & (at < words)
-            hot = torch.nn.functional.one_hot(at.clamp(0, words - 1), words) * mine[:, None]
-            target = comm.all_reduce((logits * hot).sum(dim=1))
-            ctx.save_for_backward(scores / total[:, None] - hot)
-            return total.log() + top - target
-
-        @staticmethod
-        def backward(ctx, grad):
-            (slope,) = ctx.saved_tensors
-            return grad[:, None] * slope, None, None
-
-    def vocab_parallel_cross_entropy(comm, logits_shard, targets):
-        return Loss.apply(logits_shard, targets, comm)
-
-    return vocab_parallel_cross_entropy
+local_denominator = slip(
+    by_one_hot,
+    "Each rank divides by the sum over its own words: the softmax is over all words.",
+    ("comm.all_reduce(scores.sum(dim=1))", "scores.sum(dim=1)"),
+)
+no_largest = slip(
+    by_one_hot,
+    "Large logits overflow: subtract the largest of all ranks before you take exponentials.",
+    ('comm.all_reduce(logits.max(dim=1).values, op="max")', "torch.zeros(len(logits))"),
+)
+local_target_logit = slip(
+    by_one_hot,
+    "Only the rank that owns the target word knows its logit: it must reach the others.",
+    ("comm.all_reduce((logits * hot).sum(dim=1))", "(logits * hot).sum(dim=1)"),
+)
+every_rank_owns_the_target = slip(
+    by_one_hot,
+    "Every rank adds a logit for the target: only the rank that owns the word may.",
+    (" * mine[:, None]", ""),
+)
+targets_not_shifted = slip(
+    by_one_hot,
+    "Targets count the words of the whole vocabulary: subtract this rank's first word.",
+    ("targets - comm.rank * words", "targets"),
+)
+one_hot_forgotten = slip(
+    by_one_hot,
+    "The gradient is softmax minus one at the target: the one is missing.",
+    ("total[:, None] - hot", "total[:, None]"),
+)
+one_on_every_rank = slip(
+    by_one_hot,
+    "The gradient takes one off on every rank: only the target's owner has that entry.",
+    ("total[:, None] - hot", "total[:, None] - near"),
+)
+mean_of_the_tokens = slip(
+    by_one_hot,
+    "The mean over tokens is returned: one loss for every token is asked for.",
+    ("Loss.apply(logits_shard, targets, comm)", "Loss.apply(logits_shard, targets, comm).mean()"),
+)
+upstream_ignored = slip(
+    by_one_hot,
+    "backward ignores the gradient that comes in: each token's row is multiplied by its entry.",
+    ("grad[:, None] * slope", "slope"),
+)
+one_largest_for_all_tokens = slip(
+    by_one_hot,
+    "One largest logit for all tokens: those far below lose everything; take each token's own.",
+    ("logits.max(dim=1).values", "logits.max().expand(len(logits))"),
+)
+sum_for_the_largest = slip(
+    by_one_hot,
+    'The largest logits are added up over ranks: use all_reduce with op="max".',
+    (', op="max"', ""),
+)
 
 
 @wrong("The values are right, but all logits are gathered: three numbers a token are enough.")
