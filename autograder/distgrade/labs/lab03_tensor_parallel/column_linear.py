@@ -12,7 +12,7 @@ its gradients by numpy's einsum, then cut.
 """
 
 from distgrade.compare import ceiling, compare, told_as_changed
-from distgrade.exercise import Case, Exact, also_right, wrong
+from distgrade.exercise import Case, Exact, also_right, slip
 
 NAMES = ("ColumnLinear",)
 FORBID = ()
@@ -151,294 +151,6 @@ def judge(got, expected, case):
     return symptoms
 
 
-@wrong("The gradient of x is one rank's term only: every rank used the same x, so sum over ranks.")
-def gradient_of_x_left_partial():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            return x @ w_shard + b_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
-            return grad @ w_shard.T, flat_x.T @ flat, flat.sum(dim=0), None
-
-    return ColumnLinear
-
-
-@wrong("The gradient of b_shard is summed over ranks: each rank's entries of b are its own.")
-def bias_gradient_reduced():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return x @ w_shard + b_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
-            grad_x = ctx.comm.all_reduce(grad @ w_shard.T)
-            return grad_x, flat_x.T @ flat, ctx.comm.all_reduce(flat.sum(dim=0)), None
-
-    return ColumnLinear
-
-
-@wrong("The gradient of w_shard is summed over ranks: X^T G needs nothing that others hold.")
-def weight_gradient_reduced():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return x @ w_shard + b_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
-            grad_x = ctx.comm.all_reduce(grad @ w_shard.T)
-            return grad_x, ctx.comm.all_reduce(flat_x.T @ flat), flat.sum(dim=0), None
-
-    return ColumnLinear
-
-
-@wrong("The gradient of x is averaged over ranks: its terms are added up, as in dX = G W^T.")
-def gradient_of_x_averaged():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return x @ w_shard + b_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
-            grad_x = ctx.comm.all_reduce(grad @ w_shard.T, op="mean")
-            return grad_x, flat_x.T @ flat, flat.sum(dim=0), None
-
-    return ColumnLinear
-
-
-@wrong("G is summed over ranks before W_i^T: each rank's columns have a G of their own. Sum G W^T.")
-def upstream_reduced():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return x @ w_shard + b_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
-            return ctx.comm.all_reduce(grad) @ w_shard.T, flat_x.T @ flat, flat.sum(dim=0), None
-
-    return ColumnLinear
-
-
-@wrong("y is summed over ranks: each rank's columns of y are whole, they lie side by side.")
-def summed_forward():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return comm.all_reduce(x @ w_shard) + b_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
-            return ctx.comm.all_reduce(grad @ w_shard.T), flat_x.T @ flat, flat.sum(dim=0), None
-
-    return ColumnLinear
-
-
-@wrong(
-    "y is gathered, so every rank holds all its columns: it should stay cut, and nothing is sent."
-)
-def gathered_forward():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return comm.all_gather(x @ w_shard + b_shard, dim=-1)
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            grad = grad.chunk(ctx.comm.size, dim=-1)[ctx.comm.rank]
-            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
-            return ctx.comm.all_reduce(grad @ w_shard.T), flat_x.T @ flat, flat.sum(dim=0), None
-
-    return ColumnLinear
-
-
-@wrong("The values are right, but x is sent around in forward: every rank has all of it already.")
-def x_sent_forward():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            x = comm.broadcast(x)
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return x @ w_shard + b_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
-            return ctx.comm.all_reduce(grad @ w_shard.T), flat_x.T @ flat, flat.sum(dim=0), None
-
-    return ColumnLinear
-
-
-@wrong("The values are right, but every rank gathers all terms of dX: an all-reduce sends less.")
-def terms_gathered_backward():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return x @ w_shard + b_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
-            terms = ctx.comm.all_gather((grad @ w_shard.T).unsqueeze(0))
-            return terms.sum(dim=0), flat_x.T @ flat, flat.sum(dim=0), None
-
-    return ColumnLinear
-
-
-@wrong("b_shard gets no gradient: it is the sum of G over all batch dims.")
-def bias_gradient_missing():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return x @ w_shard + b_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
-            return ctx.comm.all_reduce(grad @ w_shard.T), flat_x.T @ flat, None, None
-
-    return ColumnLinear
-
-
-@wrong("The gradient of b_shard is a mean over the batch: b is added to every row of y, so sum.")
-def bias_gradient_averaged():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return x @ w_shard + b_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
-            return ctx.comm.all_reduce(grad @ w_shard.T), flat_x.T @ flat, flat.mean(dim=0), None
-
-    return ColumnLinear
-
-
-@wrong("The batch dims are not summed: x.T turns all dims around. Flatten the batch dims first.")
-def only_one_batch_dim():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return x @ w_shard + b_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            return ctx.comm.all_reduce(grad @ w_shard.T), x.T @ grad, grad.sum(dim=0), None
-
-    return ColumnLinear
-
-
-@wrong(
-    "view() needs memory without gaps, and a gradient may arrive turned: use reshape or flatten."
-)
-def view_of_the_gradient():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return x @ w_shard + b_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            flat_x, flat = x.view(-1, x.shape[-1]), grad.view(-1, grad.shape[-1])
-            return ctx.comm.all_reduce(grad @ w_shard.T), flat_x.T @ flat, flat.sum(dim=0), None
-
-    return ColumnLinear
-
-
-@wrong("The bias is missing.")
-def bias_forgotten():
-    import torch
-
-    class ColumnLinear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w_shard, b_shard, comm):
-            ctx.save_for_backward(x, w_shard)
-            ctx.comm = comm
-            return x @ w_shard
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w_shard = ctx.saved_tensors
-            flat_x, flat = x.flatten(0, -2), grad.flatten(0, -2)
-            return ctx.comm.all_reduce(grad @ w_shard.T), flat_x.T @ flat, flat.sum(dim=0), None
-
-    return ColumnLinear
-
-
 @also_right("einsum, for any number of batch dims at once")
 def by_einsum():
     import torch
@@ -453,11 +165,88 @@ def by_einsum():
         @staticmethod
         def backward(ctx, grad):
             x, w = ctx.saved_tensors
-            grad_x = ctx.comm.all_reduce(torch.einsum("...o,io->...i", grad, w))
+            term = torch.einsum("...o,io->...i", grad, w)
+            grad_x = ctx.comm.all_reduce(term)
             grad_w = torch.einsum("...i,...o->io", x, grad)
             return grad_x, grad_w, torch.einsum("...o->o", grad), None
 
     return ColumnLinear
+
+
+gradient_of_x_left_partial = slip(
+    by_einsum,
+    "The gradient of x is one rank's term only: every rank used the same x, so sum over ranks.",
+    ("ctx.comm.all_reduce(term)", "term"),
+)
+bias_gradient_reduced = slip(
+    by_einsum,
+    "The gradient of b_shard is summed over ranks: each rank's entries of b are its own.",
+    ('torch.einsum("...o->o", grad)', 'ctx.comm.all_reduce(torch.einsum("...o->o", grad))'),
+)
+weight_gradient_reduced = slip(
+    by_einsum,
+    "The gradient of w_shard is summed over ranks: X^T G needs nothing that others hold.",
+    ("return grad_x, grad_w", "return grad_x, ctx.comm.all_reduce(grad_w)"),
+)
+gradient_of_x_averaged = slip(
+    by_einsum,
+    "The gradient of x is averaged over ranks: its terms are added up, as in dX = G W^T.",
+    ("all_reduce(term)", 'all_reduce(term, op="mean")'),
+)
+upstream_reduced = slip(
+    by_einsum,
+    "G is summed over ranks before W_i^T: each rank's columns have a G of their own. Sum G W^T.",
+    ('io->...i", grad, w)', 'io->...i", ctx.comm.all_reduce(grad), w)'),
+    ("ctx.comm.all_reduce(term)", "term"),
+)
+summed_forward = slip(
+    by_einsum,
+    "y is summed over ranks: each rank's columns of y are whole, they lie side by side.",
+    ('torch.einsum("...i,io->...o", x, w)', 'comm.all_reduce(torch.einsum("...i,io->...o", x, w))'),
+)
+gathered_forward = slip(
+    by_einsum,
+    "y is gathered, so every rank holds all its columns: it should stay cut, and nothing is sent.",
+    ('torch.einsum("...i,io->...o", x, w) + b', "comm.all_gather(x @ w + b, dim=-1)"),
+    ("term =", "grad = grad.chunk(ctx.comm.size, dim=-1)[ctx.comm.rank]\n        term ="),
+)
+x_sent_forward = slip(
+    by_einsum,
+    "The values are right, but x is sent around in forward: every rank has all of it already.",
+    ("ctx.save_for_backward(", "x = comm.broadcast(x)\n        ctx.save_for_backward("),
+)
+terms_gathered_backward = slip(
+    by_einsum,
+    "The values are right, but every rank gathers all terms of dX: an all-reduce sends less.",
+    ("all_reduce(term)", "all_gather(term[None]).sum(dim=0)"),
+)
+bias_gradient_missing = slip(
+    by_einsum,
+    "b_shard gets no gradient: it is the sum of G over all batch dims.",
+    ('torch.einsum("...o->o", grad)', "None"),
+)
+bias_gradient_averaged = slip(
+    by_einsum,
+    "The gradient of b_shard is a mean over the batch: b is added to every row of y, so sum.",
+    ('torch.einsum("...o->o", grad)', "grad.flatten(0, -2).mean(dim=0)"),
+)
+only_one_batch_dim = slip(
+    by_einsum,
+    "The batch dims are not summed: x.T turns all dims around. Flatten the batch dims first.",
+    ('torch.einsum("...i,...o->io", x, grad)', "x.T @ grad"),
+    ('torch.einsum("...o->o", grad)', "grad.sum(dim=0)"),
+)
+view_of_the_gradient = slip(
+    by_einsum,
+    "view() needs memory without gaps, and a gradient may arrive turned: use reshape or flatten.",
+    ("term =", "flat_x, flat = (t.view(-1, t.shape[-1]) for t in (x, grad))\n        term ="),
+    ('torch.einsum("...i,...o->io", x, grad)', "flat_x.T @ flat"),
+)
+bias_forgotten = slip(
+    by_einsum,
+    "The bias is missing.",
+    ("x, w) + b", "x, w)"),
+)
 
 
 @also_right("autograd's own gradient of the local product, then one sum")
