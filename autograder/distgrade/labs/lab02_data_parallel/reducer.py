@@ -12,7 +12,7 @@ a step's time as its longest path, a chain of all-reduces behind the bucket that
 """
 
 from distgrade.compare import Symptom, compare
-from distgrade.exercise import Case, Close, also_right, slip, wrong
+from distgrade.exercise import Case, Close, also_right, slip
 
 NAMES = ("Reducer",)
 FORBID = ()
@@ -22,28 +22,16 @@ UNEQUAL = ((3,), (2, 2), (1,), (5,), (2,))  # buckets of 7, 5 and 3 numbers at f
 EQUAL = ((2,), (2,), (1, 2), (2,), (2,))  # each bucket of two could be taken for another
 CASES = (  # `steps` holds, step by step, in which order each rank's gradients come
     Case(
-        "two ranks, buckets of one size",
-        "means",
-        n=2,
-        shapes=EQUAL,
-        cap=4,
+        "two ranks, buckets of one size", "means", n=2, shapes=EQUAL, cap=4,
         steps=(("43210", "43210"), ("43210", "21430")),
     ),
     Case(
-        "three ranks, three orders",
-        "means",
-        n=3,
-        shapes=UNEQUAL,
-        cap=5,
+        "three ranks, three orders", "means", n=3, shapes=UNEQUAL, cap=5,
         steps=(("43210", "21430", "04321"),),
     ),
     Case("one rank", "unused", n=1, shapes=UNEQUAL, cap=5, steps=(("42031",), ("043",))),
     Case(
-        "five ranks, some unused",
-        "unused",
-        n=5,
-        shapes=UNEQUAL,
-        cap=5,
+        "five ranks, some unused", "unused", n=5, shapes=UNEQUAL, cap=5,
         steps=(
             ("43210",) * 5,
             ("4320", "43210", "0", "", "3214"),  # one rank uses none
@@ -51,51 +39,25 @@ CASES = (  # `steps` holds, step by step, in which order each rank's gradients c
         ),
     ),
     Case(
-        "another order",
-        "new buckets",
-        n=3,
-        clock=True,
-        shapes=UNEQUAL,
-        cap=5,
+        "another order", "new buckets", n=3, clock=True, shapes=UNEQUAL, cap=5,
         steps=(
-            ("13042", "43210", "20134"),
-            ("43210", "13042", "13042"),
-            ("13042", "31204", "43210"),
+            ("13042", "43210", "20134"), ("43210", "13042", "13042"), ("13042", "31204", "43210"),
         ),
     ),
     Case(
-        "unused on rank 0 at first",
-        "new buckets",
-        n=2,
-        clock=True,
-        shapes=UNEQUAL,
-        cap=5,
+        "unused on rank 0 at first", "new buckets", n=2, clock=True, shapes=UNEQUAL, cap=5,
         steps=(("1042", "10423"), ("31024", "10423")),
     ),
     Case(
-        "four ranks on a clock",
-        "overlap",
-        n=4,
-        clock=True,
-        shapes=UNEQUAL,
-        cap=5,
-        steps=(
-            ("43210",) * 4,
-            ("43210",) * 4,
-            ("43210", "21430", "34210", "43120"),
-        ),
+        "four ranks on a clock", "overlap", n=4, clock=True, shapes=UNEQUAL, cap=5,
+        steps=(("43210",) * 4, ("43210",) * 4, ("43210", "21430", "34210", "43120")),
     ),
     Case(
-        "two ranks, a slow link",
-        "overlap",
-        n=2,
-        clock=True,
-        shapes=UNEQUAL,
-        cap=5,
+        "two ranks, a slow link", "overlap", n=2, clock=True, shapes=UNEQUAL, cap=5,
         faster=8,  # backward: so the first bucket starts a chain without gaps
         steps=(("43210",) * 2, ("43210", "34210"), ("34210", "43210")),
     ),
-)
+)  # fmt: skip
 
 
 def given(case, seed):
@@ -492,43 +454,30 @@ one_launch_at_a_time = slip(
         "break\n            self.launch(bucket)\n            break",
     ),
 )
-
-
-@wrong("Buckets are launched as they fill, in another order on each rank: keep the list's order.")
-def launched_as_they_fill():
-    import torch
-
-    class Reducer:
-        def __init__(self, comm, params, cut):
-            self.comm, self.params, self.cut = comm, params, cut
-            self.buckets, self.first = cut(list(range(len(params)))[::-1]), True
-            self.grads, self.handles = {}, {}
-
-        def launch(self, k):
-            zeros = [torch.zeros_like(p) for p in self.params]
-            flat = torch.cat([self.grads.get(i, zeros[i]).flatten() for i in self.buckets[k]])
-            self.handles[k] = self.comm.all_reduce(flat, op="mean", async_op=True)
-
-        def ready(self, i, grad):
-            self.grads[i] = grad
-            for k, bucket in enumerate(self.buckets):
-                if k not in self.handles and all(j in self.grads for j in bucket):
-                    self.launch(k)
-
-        def finish(self):
-            means = {}
-            for k, bucket in enumerate(self.buckets):
-                if k not in self.handles:
-                    self.launch(k)
-                parts = self.handles[k].wait().split([self.params[i].numel() for i in bucket])
-                means |= {i: p.view_as(self.params[i]) for i, p in zip(bucket, parts, strict=True)}
-            if self.first:
-                order = [*self.grads, *(i for i in means if i not in self.grads)]
-                self.buckets = self.cut(self.comm.broadcast(torch.tensor(order)).tolist())
-            self.grads, self.handles, self.first = {}, {}, False
-            return [means[i] for i in range(len(means))]
-
-    return Reducer
+launched_as_they_fill = slip(
+    by_number,
+    "Buckets are launched as they fill, in another order on each rank: keep the list's order.",
+    ("self.handles = {}, []", "self.handles = {}, {}"),
+    ("self.first = {}, [],", "self.first = {}, {},"),
+    (
+        "self.handles.append(self.comm.all_reduce(flat, ",
+        'self.handles[tuple(bucket)] = (self.comm.all_reduce(flat, "mean", ',
+    ),
+    (" / self.comm.size", ""),
+    (
+        "self.buckets[len(self.handles) :]:\n            if not",
+        "self.buckets:\n            if tuple(bucket) in self.handles or not",
+    ),
+    ("break", "continue"),
+    (
+        "self.buckets[len(self.handles) :]:",
+        "[b for b in self.buckets if tuple(b) not in self.handles]:",
+    ),
+    (
+        "zip(self.buckets, self.handles, strict=True)",
+        "[(b, self.handles[tuple(b)]) for b in self.buckets]",
+    ),
+)
 
 
 @also_right(
@@ -629,29 +578,27 @@ def orders_gathered():
 
 STRICT = "both are equally long in a right answer; strict only says so"
 RANGE = "cut takes any sequence of numbers, so a range does as a list"
+DTYPE = "all params have one dtype, so any of them tells it"
+_ZIPS = {
+    "Reducer.finish": ["self.buckets, self.handles", "bucket, handle.wait().split(sizes)"],
+    "by_number Reducer.finish": ["self.buckets, self.handles", "bucket, parts"],
+    "flat_buffers Reducer.begin": ["bucket, flat.split(sizes)"],
+    "flat_buffers Reducer.finish": ["self.flats, self.handles"],
+    "orders_gathered Reducer.finish": ["numbers, cuts"],
+}
+_RANGES = {
+    "Reducer": "reversed(range(len(params)))",
+    "by_number Reducer": "range(len(params))",
+    "flat_buffers Reducer": "range(len(params) - 1, -1, -1)",
+    "orders_gathered Reducer": "range(len(params))",
+}
 EQUIVALENT = {
-    "Reducer.__init__: list(reversed(range(len(params)))) -> reversed(range(len(params)))": RANGE,
-    "Reducer.finish: zip(self.buckets, self.handles, strict=True) -> "
-    "zip(self.buckets, self.handles)": STRICT,
-    "Reducer.finish: zip(bucket, handle.wait().split(sizes), strict=True) -> "
-    "zip(bucket, handle.wait().split(sizes))": STRICT,
-    "Reducer.finish: True -> False": STRICT,
-    "by_number Reducer.__init__: list(range(len(params))) -> range(len(params))": RANGE,
-    "by_number Reducer.finish: zip(self.buckets, self.handles, strict=True) -> "
-    "zip(self.buckets, self.handles)": STRICT,
-    "by_number Reducer.finish: zip(bucket, parts, strict=True) -> zip(bucket, parts)": STRICT,
-    "by_number Reducer.finish: True -> False": STRICT,
-    "flat_buffers Reducer.__init__: list(range(len(params) - 1, -1, -1)) -> "
-    "range(len(params) - 1, -1, -1)": RANGE,
-    "flat_buffers Reducer.begin: 0 -> 1": "all params have one dtype, so any of them tells it",
-    "flat_buffers Reducer.begin: 0 -> -1": "all params have one dtype, so any of them tells it",
-    "flat_buffers Reducer.begin: zip(bucket, flat.split(sizes), strict=True) -> "
-    "zip(bucket, flat.split(sizes))": STRICT,
-    "flat_buffers Reducer.begin: True -> False": STRICT,
-    "flat_buffers Reducer.finish: zip(self.flats, self.handles, strict=True) -> "
-    "zip(self.flats, self.handles)": STRICT,
-    "flat_buffers Reducer.finish: True -> False": STRICT,
-    "orders_gathered Reducer.__init__: list(range(len(params))) -> range(len(params))": RANGE,
-    "orders_gathered Reducer.finish: zip(numbers, cuts, strict=True) -> zip(numbers, cuts)": STRICT,
-    "orders_gathered Reducer.finish: True -> False": STRICT,
+    **{
+        f"{scope}: zip({pair}, strict=True) -> zip({pair})": STRICT
+        for scope, pairs in _ZIPS.items()
+        for pair in pairs
+    },
+    **{f"{scope}: True -> False": STRICT for scope in _ZIPS},
+    **{f"{scope}.__init__: list({r}) -> {r}": RANGE for scope, r in _RANGES.items()},
+    **{f"flat_buffers Reducer.begin: 0 -> {i}": DTYPE for i in (1, -1)},
 }
