@@ -17,6 +17,8 @@ from distgrade.exercise import all_exercises, cell_objects
 EXERCISES = {e.id: e for e in all_exercises()}
 LIMIT_S = 30  # of computing, not of waiting: a mutant that loops for ever is dead
 
+pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning")  # of a mutant's text
+
 every_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
 
 
