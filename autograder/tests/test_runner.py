@@ -141,7 +141,7 @@ while True:
 """
     loop = "class CopyToRanks: apply = staticmethod(lambda *a: [0 for _ in iter(int, 1)])\n"
     loop += "class ReduceFromRanks(CopyToRanks): pass"
-    limits = Limits(cell_s=20.0, exercise_s=15.0)
+    limits = Limits(cell_s=10.0, exercise_s=8.0)
     outcomes = graded({"f_and_g": loop}, after={"f_and_g-test": swallow}, limits=limits)
     assert outcomes[F].status == "timeout"
     assert outcomes[F].points == 0
