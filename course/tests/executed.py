@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+from itertools import groupby
 from pathlib import Path
 
 import nbformat
@@ -49,7 +50,9 @@ def printed(cell: nbformat.NotebookNode) -> str:
     """Returns what a reader sees of a cell: its text, or what its code prints and shows."""
     if cell.cell_type == "markdown":
         return cell.source
-    return "\n".join(map(_shown, cell.outputs))
+    parts = groupby(cell.outputs, lambda output: output.get("name"))  # only streams have one
+    # A kernel may send what one line prints in two pieces: pieces of a stream are joined as they are.
+    return "\n".join(("" if name else "\n").join(map(_shown, part)) for name, part in parts)
 
 
 def _shown(output: nbformat.NotebookNode) -> str:

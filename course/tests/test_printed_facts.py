@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 from chapter import Chapter
 from executed import LABS, of, printed
+from nbformat.v4 import new_code_cell, new_output
 
 
 class Fact(NamedTuple):
@@ -673,6 +674,13 @@ def chapter_text(fact: Fact) -> str:
 
 def texts(nb) -> dict[str, str]:
     return {cell["id"]: printed(cell) for cell in nb.cells}
+
+
+def test_a_line_sent_in_two_pieces_is_one_line():
+    pieces = [new_output("stream", name="stdout", text=text) for text in ("64 ranks: 0.6", " s\n")]
+    picture = new_output("display_data", data={"text/plain": "a curve"})
+    cell = new_code_cell(outputs=[*pieces, picture])
+    assert printed(cell) == "64 ranks: 0.6 s\n\na curve"
 
 
 def test_every_fact_is_printed_somewhere_or_has_a_reason():
