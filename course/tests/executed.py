@@ -51,7 +51,7 @@ def printed(cell: nbformat.NotebookNode) -> str:
     if cell.cell_type == "markdown":
         return cell.source
     parts = groupby(cell.outputs, lambda output: output.get("name"))  # only streams have one
-    # A kernel may send what one line prints in two pieces: pieces of a stream are joined as they are.
+    # A kernel may send one printed line in two pieces: those of a stream are joined as they are.
     return "\n".join(("" if name else "\n").join(map(_shown, part)) for name, part in parts)
 
 
