@@ -8,6 +8,7 @@ Medians of alternating repeats; ratios are medians of the repeats' own. Run it w
 """
 
 import contextlib
+import gc
 import os
 import statistics
 import sys
@@ -37,9 +38,15 @@ KINDS = {"F": _ComputationType.FORWARD, "B": _ComputationType.FULL_BACKWARD}
 
 
 def timed(work: Callable[[], object]) -> tuple[float, object]:
-    start = time.perf_counter()
-    value = work()
-    return time.perf_counter() - start, value
+    """As timeit does it, without the collector: it would walk what the other side left behind."""
+    gc.collect()
+    gc.disable()
+    try:
+        start = time.perf_counter()
+        value = work()
+        return time.perf_counter() - start, value
+    finally:
+        gc.enable()
 
 
 def actions(orders: list[list[Op]]) -> list[list[_Action]]:
