@@ -10,7 +10,7 @@ from corpus import TOY, toy_room
 
 from distgrade import references
 from distgrade.codec import Elsewhere, Other
-from distgrade.compare import Symptom, ceiling, compare
+from distgrade.compare import Symptom, ceiling, compare, equal
 from distgrade.diagnose import common_sentence, patterns
 from distgrade.engine import Observation, ObservedError, observe_here
 from distgrade.exercise import Case
@@ -20,7 +20,9 @@ ONES = torch.arange(1.0, 13.0, dtype=torch.float64).reshape(3, 4)
 
 
 def first(got, expected, rtol=0.0, n=None) -> Symptom | None:
-    return next(iter(compare(got, expected, rtol=rtol, n=n)), None)
+    found = compare(got, expected, rtol=rtol, n=n)
+    assert equal(got, expected, rtol=rtol) == (not found)
+    return next(iter(found), None)
 
 
 def test_equal_trees_have_no_symptom():
