@@ -23,12 +23,12 @@ def test_a_layout_of_nothing_is_refused(name):
 def test_unknown_ways_are_refused():
     with pytest.raises(ValueError, match="'none', 'selective' or 'full', not 'some'"):
         Layout(1, 1, 1, recompute="some")
-    with pytest.raises(ValueError, match="stages 0 .none. to 3, not 4"):
+    with pytest.raises(ValueError, match=r"stages 0 \(none\) to 3, not 4"):
         Layout(1, 1, 1, zero=4)
 
 
 @pytest.mark.parametrize("name", ["batch", "seq", "gpus", "params"])
 def test_a_job_of_nothing_is_refused(name):
     sizes = {"batch": 8, "seq": 16, "gpus": 4, "params": 1e9} | {name: 0}
-    with pytest.raises(ValueError, match="at least 1, not 0|can't have 0 parameters"):
+    with pytest.raises(ValueError, match=r"at least 1, not 0|have 0 parameters"):
         Job(model=GPT3_175B, cluster=DGX_H100, **sizes)
