@@ -2,9 +2,9 @@
 
 Shard maps and values by rank stand here; scaling lines and rooflines come from
 `distlab.charts`, memory stacks from `distlab.stacks`, curves from `distlab.curves`, timelines
-from `distlab.gantt`, pipelines from `distlab.schedule.figures`. One colour per role through the
-whole course. Matplotlib is imported only when something is drawn. Every function returns a
-`Picture`, which a notebook shows with an alternative text.
+from `distlab.gantt`, nodes from `distlab.nodemap`, pipelines from `distlab.schedule.figures`. One
+colour per role through the whole course. Matplotlib is imported only when something is drawn.
+Every function returns a `Picture`, which a notebook shows with an alternative text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from distlab import canvas
+from distlab.breakdown import step_breakdown
 from distlab.canvas import COLOURS, INK, MUTED, WIDTH_IN, Picture
 from distlab.charts import roofline, scaling_line
 from distlab.curves import loss_curves, memory_curve
 from distlab.gantt import timeline
+from distlab.nodemap import node_map
 from distlab.partition.picture import dp_table, stage_loads
+from distlab.scatter import layout_scatter
 from distlab.schedule.figures import in_flight, pipeline
 from distlab.stacks import memory_stack
 
@@ -29,15 +32,18 @@ __all__ = [
     "Picture",
     "dp_table",
     "in_flight",
+    "layout_scatter",
     "loss_curves",
     "memory_curve",
     "memory_stack",
+    "node_map",
     "pipeline",
     "rank_values",
     "roofline",
     "scaling_line",
     "shard_map",
     "stage_loads",
+    "step_breakdown",
     "timeline",
 ]
 
