@@ -1,0 +1,1 @@
+"""Rooms of lab07-3d-search."""
