@@ -16,7 +16,7 @@ from distlab.planner.rules import RULES, why_not
 from distlab.planner.space import AXES, RECOMPUTE, columns, divisors, space
 
 
-def small(*, gpus=8, batch=12, seq=8, layers=4, heads=4, kv_heads=2, node=4) -> Job:
+def small(*, gpus=8, batch=12, seq=4096, layers=4, heads=4, kv_heads=2, node=4) -> Job:
     model = Config(layers=layers, hidden=8 * heads, heads=heads, kv_heads=kv_heads, vocab=64)
     machine = replace(DGX_H100, gpus_per_node=node)
     return Job(model=model, batch=batch, seq=seq, gpus=gpus, cluster=machine)
@@ -24,9 +24,9 @@ def small(*, gpus=8, batch=12, seq=8, layers=4, heads=4, kv_heads=2, node=4) -> 
 
 jobs = st.builds(
     small,
-    gpus=st.integers(1, 24),
-    batch=st.integers(1, 24),
-    seq=st.sampled_from([4, 6, 8, 12]),
+    gpus=st.integers(1, 12),
+    batch=st.integers(1, 12),
+    seq=st.sampled_from([1024, 2048, 2052, 3072, 4096]),
     layers=st.integers(1, 6),
     heads=st.sampled_from([2, 4, 6]),
     kv_heads=st.sampled_from([1, 2]),
@@ -51,7 +51,7 @@ def by_hand(job: Job) -> set[Layout]:
     return found
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(jobs)
 def test_every_layout_that_keeps_the_rules_is_there_once(job):
     kept = list(space(job).kept)
@@ -99,8 +99,13 @@ LLAMA = Job(model=LLAMA3_405B, batch=2048, seq=8192, gpus=16384, cluster=DGX_H10
         ),
         (
             Layout(1, 1, 2, context=4),
-            small(seq=12),
-            "A sequence of 12 tokens is not cut into 2 · context = 8 equal pieces.",
+            small(seq=8196),
+            "A sequence of 8,196 tokens is not cut into 2 · context = 8 equal pieces.",
+        ),
+        (
+            Layout(1, 1, 1, context=8),
+            small(),
+            "context = 8 leaves a rank 512 tokens; below 1,024 a sequence is not worth cutting.",
         ),
         (Layout(1, 1, 8), small(), "The batch of 12 is not a multiple of d = 8."),
         (
@@ -116,13 +121,19 @@ LLAMA = Job(model=LLAMA3_405B, batch=2048, seq=8192, gpus=16384, cluster=DGX_H10
         (Layout(4, 1, 2, v=2), small(), "One stage alone has no chunks to interleave (v = 2)."),
         (
             Layout(1, 2, 4, v=2),
+            small(layers=5, batch=8),
+            "Interleaved stages wait for each other unless all p · v = 4 chunks but the two at the "
+            "ends are of one size: 5 layers do not allow that.",
+        ),
+        (
+            Layout(1, 2, 4, v=2),
             small(),
             "Interleaving (v = 2) takes 2 microbatches at a time, and 3 are no multiple of that.",
         ),
         (
             Layout(4, 1, 2, sequence_parallel=True),
-            small(seq=6),
-            "6 tokens are not shared evenly by t = 4 ranks in sequence parallelism.",
+            small(seq=4098),
+            "4,098 tokens are not shared evenly by t = 4 ranks in sequence parallelism.",
         ),
     ],
 )
@@ -130,11 +141,11 @@ def test_each_rule_has_its_sentence(layout, job, sentence):
     assert why_not(job, layout) == sentence
 
 
-def test_llama_3_405b_has_hundreds_of_thousands_of_layouts():
+def test_llama_3_405b_has_tens_of_thousands_of_layouts():
     found = space(LLAMA)
-    assert len(found.kept) > 500_000
+    assert len(found.kept) > 20_000
     reasons = Counter(RULES[place].name for place in found.broken)
-    assert {"node", "layers", "replicas", "interleaving", "context"} <= set(reasons)
+    assert {"node", "layers", "replicas", "interleaving", "uneven chunks"} <= set(reasons)
 
 
 def test_a_fixed_axis_keeps_its_value():

@@ -15,6 +15,8 @@ from typing import Any
 from distlab.layout import Job, Layout
 from distlab.planner.split import most_chunks
 
+LEAST_TOKENS = 1024  # of a context rank: Llama 3's had 8,192; the bound is the course's choice
+
 Numbers = Any  # a layout, or a table of many: its fields are then columns
 
 
@@ -93,6 +95,15 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        "context size",
+        True,
+        lambda job, x: (x.context > 1) & (job.seq < LEAST_TOKENS * x.context),
+        lambda job, x: (
+            f"context = {x.context:,} leaves a rank {job.seq // x.context:,} tokens; below "
+            f"{LEAST_TOKENS:,} a sequence is not worth cutting."
+        ),
+    ),
+    Rule(
         "replicas",
         True,
         lambda job, x: job.batch % x.d != 0,
@@ -121,6 +132,16 @@ RULES: tuple[Rule, ...] = (
         False,
         lambda job, x: (x.p == 1) & (x.v > 1),
         lambda job, x: f"One stage alone has no chunks to interleave (v = {x.v}).",
+    ),
+    Rule(
+        "uneven chunks",
+        False,
+        # Simulated (distlab.schedule), mixed chunks take up to 12 % longer than the stages' sums.
+        lambda job, x: (x.v > 1) & (-job.model.layers % (x.p * x.v) > 2),
+        lambda job, x: (
+            f"Interleaved stages wait for each other unless all p · v = {x.p * x.v:,} chunks but "
+            f"the two at the ends are of one size: {job.model.layers} layers do not allow that."
+        ),
     ),
     Rule(
         "interleaving",

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from distlab.layout import Job, Layout
+from distlab.planner.memory import RECOMPUTE  # a column holds the place in this tuple
 from distlab.planner.rules import RULES
 from distlab.planner.split import most_chunks
 
-RECOMPUTE = ("none", "selective", "full")  # a column holds the place in this tuple
 AXES = tuple(field.name for field in fields(Layout))
 
 
