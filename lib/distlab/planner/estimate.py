@@ -11,7 +11,7 @@ from distlab.planner import memory, seconds
 from distlab.planner.counts import counts
 from distlab.planner.split import stage_layers
 from distlab.planner.stack import Stack
-from distlab.planner.stacks import MEGATRON_2022
+from distlab.planner.stacks import stack_of
 
 # Its result is an object of its own, so no room that asks for bytes or seconds needs to FORBID it.
 
@@ -64,8 +64,10 @@ def numbers(layout: Layout) -> SimpleNamespace:
     return SimpleNamespace(**fields | {"recompute": memory.RECOMPUTE.index(layout.recompute)})
 
 
-def estimate(job: Job, layout: Layout, stack: Stack = MEGATRON_2022) -> Estimate:
+def estimate(job: Job, layout: Layout, stack: Stack | None = None) -> Estimate:
     """Returns what a layout of a job needs and how long its step takes, on a software stack.
+
+    Without a stack it is the one that `stacks.stack_of` has for the job's GPU.
 
     Cost: about 0.2 ms. Formulas and their sources: `distlab.planner.memory` and `.seconds`.
 
@@ -74,6 +76,7 @@ def estimate(job: Job, layout: Layout, stack: Stack = MEGATRON_2022) -> Estimate
 
     Example: `estimate(job, Layout(8, 8, 16)).layers == (12,) * 8` for GPT-3 175B.
     """
+    stack = stack or stack_of(job.cluster.gpu)
     if layout.gpus != job.gpus:
         raise ValueError(f"{layout} fills {layout.gpus} GPUs, and the job has {job.gpus}.")
     if job.batch % (layout.d * layout.microbatch):

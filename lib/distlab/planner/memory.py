@@ -94,7 +94,11 @@ def activation_bytes(c: Counts, job: Job, x: Any, stack: Stack) -> tuple[Numbers
     kept = where(
         x.recompute == NONE,
         whole + cut + scores,
-        where(x.recompute == SELECTIVE, whole + cut * (1 - stack.selective_share), inputs),
+        where(
+            x.recompute == SELECTIVE,
+            (whole + cut) * (1 - stack.selective_share) + scores * (1 - stack.selective_core),
+            inputs,
+        ),
     )
     working = whole + cut + scores - kept
     return n * kept, n * working

@@ -18,14 +18,14 @@ from distlab.planner.memory import (
     microbatch_tokens,
     stage_params,
 )
-from distlab.planner.stack import Stack
+from distlab.planner.stack import Ring, Stack
 
 PARTS = ("compute", "bubble", "TP", "CP", "PP", "DP", "optimiser")
 
 
 def ring_seconds(
     cluster: Cluster,
-    stack: Stack,
+    ring: Ring,
     payload_bytes: Numbers,
     *,
     ranks: Numbers,
@@ -42,7 +42,7 @@ def ring_seconds(
     Source: Patarasuk and Yuan (2009) for the ring; NCCL's search for rings (NVIDIA/nccl,
     src/graph) for one ring per adapter.
     """
-    node, ring = cluster.gpus_per_node, stack.ring
+    node = cluster.gpus_per_node
     inside = ranks * stride <= node
     in_node = smaller(larger(node / stride, 1), ranks)
     fast = ring.node_share * cluster.node_link.rate_bytes_per_s
@@ -89,31 +89,35 @@ def layer_seconds(c: Counts, job: Job, x: Any, stack: Stack) -> dict[str, Number
     light_back = n * (34 * h + 3 * inner + 16 * q) / hbm
 
     forward = products + core + light
-    selective = stack.selective_share * products + (0 if stack.fused else core)
+    selective = stack.selective_share * products + stack.selective_core * core
     again = where(x.recompute == FULL, forward, where(x.recompute == NONE, 0, selective))
     return {
         "forward": forward,
         "backward": 2 * products + core_back + light_back,
         "again": again,
+        "products": products,
         "core": core,
         "core_back": core_back,
     }
 
 
-def tensor_seconds(c: Counts, job: Job, x: Any, stack: Stack) -> Numbers:
+def tensor_seconds(c: Counts, job: Job, x: Any, stack: Stack, layer: dict[str, Numbers]) -> Numbers:
     """Returns what one layer's collectives over t add to one microbatch.
 
     Two all-reduces of the layer's output forward, two backward, two more if forward is done again.
     Sequence parallelism sends the same bytes as reduce-scatters and all-gathers, and gathers the
-    inputs of both blocks once more for backward: half an all-reduce each. With `tensor_beside` what
-    backward sends is hidden behind the products of the weights' gradients.
+    inputs of both blocks once more for backward: half an all-reduce each. With `tensor_beside` they
+    run beside the matrix products, and what takes longer than those shows.
 
     Source: Shoeybi et al. (2019), section 3; Korthikanti et al. (2022), section 4.2.2.
     """
     payload = 2 * microbatch_tokens(job, x) * c.hidden
-    one = ring_seconds(job.cluster, stack, payload, ranks=x.t, stride=1, passes=2)
-    backward = 0 if stack.tensor_beside else 2 + where(x.sequence_parallel, 1, 0)
-    return one * (2 + where(x.recompute == FULL, 2, 0) + backward)
+    one = ring_seconds(job.cluster, stack.ring, payload, ranks=x.t, stride=1, passes=2)
+    forward, backward = 2 * one, one * where(x.sequence_parallel, 3, 2)
+    if stack.tensor_beside:
+        forward = larger(forward - layer["products"], 0)
+        backward = larger(backward - 2 * layer["products"], 0)
+    return forward * where(x.recompute == FULL, 2, 1) + backward
 
 
 def context_seconds(
@@ -127,7 +131,9 @@ def context_seconds(
     Source: Liu et al. (2023), Ring Attention, section 3.
     """
     kv = 2 * 2 * microbatch_tokens(job, x) * c.key / smaller(x.t, c.kv_heads)
-    around = ring_seconds(job.cluster, stack, kv * x.context, ranks=x.context, stride=x.t, passes=1)
+    around = ring_seconds(
+        job.cluster, stack.ring, kv * x.context, ranks=x.context, stride=x.t, passes=1
+    )
     forward = larger(around - layer["core"], 0)
     backward = larger(2 * around - layer["core_back"], 0)
     return forward + backward + where(x.recompute == FULL, forward, 0)
@@ -153,7 +159,7 @@ def pipeline_seconds(c: Counts, job: Job, x: Any, stack: Stack) -> Numbers:
     )
     step_s = where(across, ring.network_step_s, ring.node_step_s)
     cut = where(x.sequence_parallel | stack.scatter_gather, x.t, 1)
-    gather = ring_seconds(cluster, stack, payload, ranks=x.t, stride=1, passes=1)
+    gather = ring_seconds(cluster, ring, payload, ranks=x.t, stride=1, passes=1)
     gather = where(x.sequence_parallel | (not stack.scatter_gather), 0, gather)
     waiting = microbatch_count(job, x) * x.v + x.p - 1
     through = x.p * x.v - 1
@@ -176,8 +182,8 @@ def data_seconds(
     """
     m, n = microbatch_count(job, x), x.d * x.context
     args = {"ranks": n, "stride": x.t, "passes": 1}
-    scatter = ring_seconds(job.cluster, stack, stack.reduce_bytes * params, **args)
-    gather = ring_seconds(job.cluster, stack, stack.weight_bytes * params, **args)
+    scatter = ring_seconds(job.cluster, stack.ring, stack.reduce_bytes * params, **args)
+    gather = ring_seconds(job.cluster, stack.ring, stack.weight_bytes * params, **args)
     sending = where(x.zero == 0, 2 * scatter, where(x.zero == 1, scatter, m * scatter))
     sending = sending + where(x.zero == 3, 2 * m * gather, where(x.zero == 0, 0, gather))
     beside = where(x.zero >= 2, m, 1) * (back + where(x.zero == 0, 0, forward))
@@ -208,7 +214,7 @@ def step_seconds(
     m, n = microbatch_count(job, x), microbatch_tokens(job, x)
     layer = layer_seconds(c, job, x, stack)
     compute = layer["forward"] + layer["backward"] + layer["again"]
-    tensor = tensor_seconds(c, job, x, stack)
+    tensor = tensor_seconds(c, job, x, stack, layer)
     context = context_seconds(c, job, x, stack, layer)
     head_flop = 6 * n * c.table / x.t
     head = head_flop / (gpu.peak_flop_per_s * stack.matrix_share)
@@ -268,6 +274,6 @@ def extra_flop_per_token(c: Counts, job: Job, x: Any, stack: Stack) -> Numbers:
     the attention's core with selective.
     """
     core = 4 * job.seq * c.query
-    selective = stack.selective_share * 2 * c.layer_matrices + (0 if stack.fused else core)
+    selective = stack.selective_share * 2 * c.layer_matrices + stack.selective_core * core
     full = 2 * c.layer_matrices + core
     return c.layers * where(x.recompute == FULL, full, where(x.recompute == NONE, 0, selective))

@@ -36,8 +36,8 @@ class Stack:
 
     Attention: `fused`: its scores never reach memory, and the half behind the causal mask is never
     computed; `attention_share` of the peak that its products reach (None: as other products).
-    `dropout`: masks are kept. `selective_share`: of a layer's matrix products, the share that
-    recompute="selective" computes again.
+    `dropout`: masks are kept. `selective_core`, `selective_share`: the shares of the attention's
+    core, and of a layer's matrix products, that recompute="selective" drops and computes again.
 
     Sending: `tensor_beside`, `pipeline_beside`, `data_beside`: runs beside computing, and only
     what is longer than that shows. `scatter_gather`: the t ranks of a stage send a t-th each, and
@@ -60,6 +60,7 @@ class Stack:
     fused: bool = True
     attention_share: float | None = None
     dropout: bool = False
+    selective_core: float = 1.0
     selective_share: float = 0.0
     tensor_beside: bool = False
     pipeline_beside: bool = True
