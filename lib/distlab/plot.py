@@ -19,6 +19,7 @@ from distlab.curves import loss_curves, memory_curve
 from distlab.gantt import timeline
 from distlab.nodemap import node_map
 from distlab.partition.picture import dp_table, stage_loads
+from distlab.rankgrid import rank_grid
 from distlab.scatter import layout_scatter
 from distlab.schedule.figures import in_flight, pipeline
 from distlab.stacks import memory_stack
@@ -38,6 +39,7 @@ __all__ = [
     "memory_stack",
     "node_map",
     "pipeline",
+    "rank_grid",
     "rank_values",
     "roofline",
     "scaling_line",
