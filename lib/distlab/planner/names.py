@@ -14,6 +14,8 @@ from pathlib import Path
 from distlab import hardware
 from distlab.hardware import Cluster
 from distlab.model import MODELS, Config
+from distlab.planner.stack import Stack
+from distlab.planner.stacks import STACKS
 
 
 class UnknownNameError(ValueError):
@@ -68,6 +70,17 @@ def find_machine(name: str) -> Cluster:
     if slug(name) in GPU_NAMES:
         return GPU_NAMES[slug(name)]
     raise UnknownNameError(f"There is no GPU {name!r}. {_near(name, GPU_NAMES)}")
+
+
+def find_stack(name: str) -> Stack:
+    """Returns a software stack with its constants by its name in `distlab.planner.stacks`.
+
+    Raises: UnknownNameError, a ValueError, for a stack without constants here.
+    """
+    known = {slug(stack): constants for stack, constants in STACKS.items()}
+    if slug(name) in known:
+        return known[slug(name)]
+    raise UnknownNameError(f"There are no constants for {name!r}. {_near(name, known)}")
 
 
 def read_model(path: Path) -> Config:

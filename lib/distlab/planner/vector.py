@@ -21,7 +21,7 @@ from distlab.planner.space import AXES, Columns
 from distlab.planner.split import stage_layers
 from distlab.planner.stack import Stack
 
-PIECE = 4096  # rows: a column of them is 32 kB
+PIECE = 16384  # rows: a column of them is 131 kB
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ def evaluate(job: Job, x: Columns, stack: Stack) -> Costs:
 
     The layouts must keep the rules (`distlab.planner.rules`).
 
-    Cost: about 0.5 microseconds a layout on one core.
+    Cost: about a microsecond a layout on one core, three hundred times less than `estimate`.
 
     Example: `evaluate(job, columns([Layout(8, 8, 16)]), stack).step_time_s[0]` equals
     `estimate(job, Layout(8, 8, 16), stack).step_time_s` but for the last bits.
