@@ -6,6 +6,8 @@ groups, and of ranks in a group, is free. Source: Megatron-LM, `RankGenerator`, 
 "tp-cp-ep-dp-pp". Oracle: ranks are laid out as an array of p x d x t, and its lines are read off.
 """
 
+import json
+
 from distgrade.compare import Symptom, kind_of
 from distgrade.exercise import Case, Exact, also_right, slip, wrong
 
@@ -34,6 +36,7 @@ def given(case, seed):
 
 def observe(student, given):
     import contextlib
+    import json
 
     def plain(value):
         value = value.tolist() if hasattr(value, "tolist") else value
@@ -46,14 +49,16 @@ def observe(student, given):
     t, p, d = given["t"], given["p"], given["d"]
     if given["of"] == "coords":
         found = [plain(student.coords(rank, t, p, d)) for rank in range(t * p * d)]
-        return {"coords": found}
+        return {"coords": json.dumps(found, default=repr)}  # one leaf: answers differ in form
     found = plain(student.groups(t, p, d))
     with contextlib.suppress(TypeError):  # the judge says what can't be sorted; order is free
         found = {axis: sorted(map(sorted, found[axis])) for axis in found}
-    return {"groups": found}
+    return {"groups": json.dumps(found, default=repr)}
 
 
 def oracle(case, given):
+    import json
+
     import numpy as np
 
     t, p, d = given["t"], given["p"], given["d"]
@@ -62,11 +67,11 @@ def oracle(case, given):
     if case.of == "coords":
         places = np.moveaxis(np.indices(grid.shape), 0, -1).reshape(-1, 3).tolist()
         found = [{axis: place[at] for axis, at in axes.items()} for place in places]
-        return {"coords": found}
+        return {"coords": json.dumps(found)}
     lines = {
         axis: np.moveaxis(grid, at, -1).reshape(-1, grid.shape[at]) for axis, at in axes.items()
     }
-    return {"groups": {axis: sorted(found.tolist()) for axis, found in lines.items()}}
+    return {"groups": json.dumps({axis: sorted(x.tolist()) for axis, x in lines.items()})}
 
 
 LETTER = {"tp": "t", "dp": "d", "pp": "p"}
@@ -83,8 +88,11 @@ def keys(found, what: str) -> list[Symptom]:
 
 
 def judge(got, expected, case):
+    found, right = json.loads(got[case.of]), json.loads(expected[case.of])
     if case.of == "coords":
-        for rank, (mine, right) in enumerate(zip(got["coords"], expected["coords"], strict=True)):
+        if not isinstance(found, list) or len(found) != len(right):
+            return [Symptom("structure", "coords", "there is not one answer for each rank")]
+        for rank, (mine, its) in enumerate(zip(found, right, strict=True)):
             what = f"coords of rank {rank}"
             wrong = keys(mine, what)
             if wrong:
@@ -93,15 +101,15 @@ def judge(got, expected, case):
                 if type(place) is not int:
                     seen = f"{axis} is {kind_of(place)}, not a whole number"
                     return [Symptom("structure", what, seen)]
-                if place != right[axis]:
+                if place != its[axis]:
                     return [Symptom("values", what, f"its {axis} is {place}, which is not right")]
         return []
-    wrong = keys(got["groups"], "the groups")
+    wrong = keys(found, "the groups")
     if wrong:
         return wrong
-    ranks = sum(map(len, expected["groups"]["tp"]))
-    for axis, right in expected["groups"].items():
-        symptoms = not_groups(got["groups"][axis], right, f"the {axis} groups", ranks, axis)
+    ranks = sum(map(len, right["tp"]))
+    for axis, lines in right.items():
+        symptoms = not_groups(found[axis], lines, f"the {axis} groups", ranks, axis)
         if symptoms:
             return symptoms
     return []
