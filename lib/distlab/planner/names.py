@@ -107,8 +107,8 @@ def read_model(path: Path) -> Config:
         if key not in kinds:
             raise ValueError(f"{path}: a model has no {key!r}. {_near(key, kinds, most=3)}")
         if not _is_of_kind(value, kinds[key]):
-            wanted = getattr(kinds[key], "__name__", "'rms' or 'layer'")
-            raise ValueError(f"{path}: {key} is {value!r}, not {_KIND_WORDS.get(wanted, wanted)}.")
+            wanted = _KIND_WORDS.get(kinds[key], "'rms' or 'layer'")
+            raise ValueError(f"{path}: {key} is {value!r}, not {wanted}.")
         if isinstance(value, int) and value < 0:
             raise ValueError(f"{path}: {key} can't be {value}.")
     lacking = [key for key in ("layers", "hidden", "heads", "vocab") if key not in said]
@@ -117,7 +117,7 @@ def read_model(path: Path) -> Config:
     return Config(**{"name": path.stem} | said)
 
 
-_KIND_WORDS = {"int": "a whole number", "bool": "true or false", "str": "a text"}
+_KIND_WORDS = {int: "a whole number", bool: "true or false", str: "a text"}
 
 
 def _is_of_kind(value: object, kind: object) -> bool:
