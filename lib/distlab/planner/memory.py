@@ -104,6 +104,25 @@ def activation_bytes(c: Counts, job: Job, x: Any, stack: Stack) -> tuple[Numbers
     return n * kept, n * working
 
 
+def state_bytes(
+    stack: Stack, x: Any, params: Numbers, *, largest_layer: Numbers
+) -> dict[str, Numbers]:
+    """Returns the bytes of weights, gradients and optimiser states for a GPU's parameters.
+
+    ZeRO's stages 1, 2, 3 share optimiser states, gradients, weights among the d · context ranks;
+    stage 3 has one layer's weights and gradients whole besides, while it works on it.
+
+    Source: Rajbhandari et al. (2020), section 5; DeepSpeed's estimator (memory.rst) for the layer.
+    """
+    replicas = x.d * x.context
+    gathered = where(x.zero == 3, largest_layer, 0)
+    return {
+        "weights": stack.weight_bytes * (params / where(x.zero == 3, replicas, 1) + gathered),
+        "gradients": stack.gradient_bytes * (params / where(x.zero >= 2, replicas, 1) + gathered),
+        "optimiser states": stack.optimiser_bytes * params / where(x.zero >= 1, replicas, 1),
+    }
+
+
 def memory_bytes(
     c: Counts,
     job: Job,
@@ -117,22 +136,16 @@ def memory_bytes(
 ) -> dict[str, Numbers]:
     """Returns the bytes that one GPU of a stage keeps, by the parts of `distlab.memory.PARTS`.
 
-    ZeRO's stages 1, 2, 3 share optimiser states, gradients, weights among the d · context ranks;
-    stage 3 has one layer's weights and gradients whole besides, while it works on it. The last
-    stage keeps the logits of one microbatch. Chunks in flight count at the stage's average size.
+    The last stage keeps the logits of one microbatch besides. Chunks in flight count at the stage's
+    average size.
 
-    Source: Rajbhandari et al. (2020), section 5; Korthikanti et al. (2022), section 4.3, for the
-    logits; DeepSpeed's estimator (memory.rst) for the one layer, which it takes to be the largest.
+    Source: `state_bytes`, `activation_bytes`; Korthikanti et al. (2022), section 4.3, for the
+    logits.
     """
     params = sum(stage_params(c, x, layers, first=first, last=last).values())
-    replicas = x.d * x.context
-    gathered = where(x.zero == 3, layer_params(c, x), 0)
     kept, working = activation_bytes(c, job, x, stack)
     in_flight = chunks_in_flight(x, microbatch_count(job, x), stage)
     logits = last * microbatch_tokens(job, x) * c.vocab / x.t * stack.logit_bytes
-    return {
-        "weights": stack.weight_bytes * (params / where(x.zero == 3, replicas, 1) + gathered),
-        "gradients": stack.gradient_bytes * (params / where(x.zero >= 2, replicas, 1) + gathered),
-        "optimiser states": stack.optimiser_bytes * params / where(x.zero >= 1, replicas, 1),
-        "activations": kept * layers / x.v * in_flight + working + logits,
-    }
+    activations = kept * layers / x.v * in_flight + working + logits
+    states = state_bytes(stack, x, params, largest_layer=layer_params(c, x))
+    return {**states, "activations": activations}
