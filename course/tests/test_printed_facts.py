@@ -178,14 +178,71 @@ figure_1 = [zero_bytes(params, n, stage) / GB for stage in range(4)]
 mlp = [zero_bytes(1_633, 4, stage, shard=409) / 1_633 for stage in range(4)]
 one_step, eight = ([zero_sent(4, stage, m) for stage in range(4)] for m in (1, 8))
 adam_first = (1 - 0.9) / (1 - 0.999) ** 0.5  # m over the root of v after one gradient of 1
+too_long = {t: (1 - 0.9**t) / (1 - 0.999**t) ** 0.5 for t in range(1, 10_001)}
+longest = max(too_long, key=too_long.get)
+
+
+# 3D: GPT-3 and a model of 405 billion parameters on 1,024 H100s, 1,536 sequences of s tokens.
+GRIDS = [(2**i, 2**j, 2 ** (10 - i - j)) for i in range(4) for j in range(7)]
+GRIDS = [grid for grid in GRIDS if 1_536 % grid[2] == 0]
+MODELS = {"GPT-3": (175e9, 96, 12_288, 96), "405B": (405e9, 126, 16_384, 128)}
+
+
+def state_gb(model: str, grid: tuple[int, int, int]) -> float:
+    """Returns what a GPU keeps between steps, with ZeRO-1."""
+    return MODELS[model][0] / (grid[0] * grid[1]) * (2 + 2 + 12 / grid[2]) / GB
+
+
+def inputs_gb(model: str, grid: tuple[int, int, int]) -> float:
+    """Returns the inputs of the layers in flight, before t divides them."""
+    _, layers, hidden, _ = MODELS[model]
+    return min(grid[1], 1_536 / grid[2]) * layers / grid[1] * 2 * s * hidden / GB
+
+
+def gpu_gb(model: str, grid: tuple[int, int, int]) -> float:
+    """Returns the memory of a GPU: state, inputs, and one layer that is computed again."""
+    _, _, hidden, heads = MODELS[model]
+    again = (34 * s * hidden + 5 * heads * s * s) / GB
+    return state_gb(model, grid) + (inputs_gb(model, grid) + again) / grid[0]
+
+
+def parts_s(
+    model: str, grid: tuple[int, int, int], reduces: int = 4, flop: int = 8, share: float = 0.5
+) -> list[float]:
+    """Returns the seconds of a step: compute, bubble, TP, PP, DP."""
+    count, layers, hidden, _ = MODELS[model]
+    m, cut = 1_536 / grid[2], grid[0] * grid[1]
+    work = flop * count * 1_536 * s / 1_024 / (share * peak)
+    each = 2 * s * hidden
+    tp = layers / grid[1] * m * reduces * each * 2 * (1 - 1 / grid[0]) / nvlink
+    dp = 2 * (1 - 1 / grid[2]) * 2 * count / cut / network
+    return [work, work * (grid[1] - 1) / m, tp, 2 * m * each / network * (grid[1] > 1), dp]
+
+
+G8 = (8, 8, 16)
+FIT = {model: sum(gpu_gb(model, grid) <= 80 for grid in GRIDS) for model in MODELS}
+SENT = [
+    rate * time_s / GB
+    for rate, time_s in zip((nvlink, network, network), parts_s("GPT-3", G8)[2:], strict=True)
+]
+links_405b = sum(parts_s("405B", G8)[2:])
+printed_gb = [state_gb("405B", G8) + inputs_gb("405B", G8) / k for k in (1, 8)]
+
+
+def table_row(p: str, model: str, grid: tuple[int, int, int]) -> tuple:
+    """Returns the fact of a row: GB, five parts, their sum."""
+    found = parts_s(model, grid)
+    name = "×".join(map(str, grid))
+    return (p, f"| {name} | # | # | # | # | # | # | # |", gpu_gb(model, grid), *found, sum(found))
+
 
 RANKS = (0, 1, 2, 3)
 HELD = "rank 3 | |---|---|---|---|---|"
 
 LAB1, LAB2, LAB3 = "lab01-memory-math", "lab02-data-parallel", "lab03-tensor-parallel"
 LAB4, LAB5 = "lab04-pipeline-bubbles", "lab05-layer-partitioning"
-LAB6 = "lab06-zero"
-WITH_FACTS = (LAB1, LAB2, LAB3, LAB4, LAB5, LAB6)
+LAB6, LAB7 = "lab06-zero", "lab07-3d-search"
+WITH_FACTS = (LAB1, LAB2, LAB3, LAB4, LAB5, LAB6, LAB7)
 
 
 def in_lab(lab: str, cell: str, *rows: tuple) -> list[Fact]:
@@ -462,7 +519,13 @@ FACTS = [
         ("6.2", "one copy, shared out: # GB each", figure_1[3]),
         ("1.1", "Adam's share of the state: #%", 12 / per_param * 100),
     ),
-    *in_lab(LAB6, "adam-numbers", ("6.7", "1 # # # #", 1 - 0.9, 1 - 0.999, adam_first, 1)),
+    *in_lab(
+        LAB6,
+        "adam-numbers",
+        ("6.7", "1 # # # #", 1 - 0.9, 1 - 0.999, adam_first, 1),
+        ("6.7", f"{longest} # # # 1.00", 1 - 0.9**longest, 1 - 0.999**longest, too_long[longest]),
+    ),
+    *in_lab(LAB6, "precision", ("6.7", "up to # times, in step #", too_long[longest], longest)),
     *in_lab(
         LAB6,
         "zero_bytes-look",
@@ -471,6 +534,21 @@ FACTS = [
         ("6.2", "ZeRO-2: # GB (weights", figure_1[2]),
         ("6.2", "ZeRO-3: # GB (weights", figure_1[3]),
         ("6.3", "1,633 parameters, 4 ranks: # # # #", *mlp),
+    ),
+    *in_lab(LAB6, "zero_bytes-box", ("1.8", "# / 80 is # exactly", 16 * 70, 14)),
+    *in_lab(
+        LAB6,
+        "zero3_step-look",
+        ("6.4", "sent # Ψ ZeRO-1", one_step[0]),
+        ("6.4", "sent # Ψ ZeRO-2", one_step[1]),
+        ("6.4", "sent # Ψ ZeRO-3", one_step[2]),
+        ("6.4", "sent # Ψ state alone", one_step[3]),
+        ("6.1", "by the formula: # Ψ, # Ψ, # Ψ, # Ψ", 1 + 1 + 3, 1 + 1 + 3 / 4, 1 + 4 / 4, 5 / 4),
+    ),
+    *in_lab(
+        LAB6,
+        "real-yours",  # two ranks
+        *(("6.1", f"ZeRO-{i}: # Ψ sent", part / 2) for i, part in ((1, 2), (2, 2), (3, 3))),
     ),
     *in_lab(
         LAB6,
@@ -657,6 +735,57 @@ FACTS = [
         ("1.5", "96 layers # GB", L * kept / GB),
         ("1.16", "A layer of GPT-3 has # billion weights", layer / 1e9),
     ),
+    *in_lab(
+        LAB7,
+        "idea-numbers",
+        ("8.9", "TP: # GB, # s", SENT[0], parts_s("GPT-3", G8)[2]),
+        ("8.9", "PP: # GB, # s", SENT[1], parts_s("GPT-3", G8)[3]),
+        ("8.9", "DP: # GB, # s", SENT[2], parts_s("GPT-3", G8)[4]),
+    ),
+    *in_lab(
+        LAB7,
+        "enumerate_layouts-look",
+        ("8.1", "GPT-3 175B: # layouts", len(GRIDS)),
+        ("8.1", "Llama 3.1 405B: # layouts", len(GRIDS)),
+    ),
+    *in_lab(
+        LAB7,
+        "layout_bytes-look",
+        ("8.3", "GPT-3 175B, 8×8×16: # GB", gpu_gb("GPT-3", G8)),
+        ("8.4", "Llama 3.1 405B, 8×8×16: # GB", gpu_gb("405B", G8)),
+    ),
+    *in_chapter(
+        LAB7,
+        ("9.1", "# all-reduces per layer and microbatch |", 4),
+        ("9.2", "| # GB | NVLink", SENT[0]),
+        ("9.2", "· 2 · 2sh | # GB |", SENT[1]),
+        ("9.2", "2(d−1)/d · 2Ψ/(tp) | # GB |", SENT[2]),
+        ("8.9", "NVLink, 450 GB/s | # s |", parts_s("GPT-3", G8)[2]),
+        ("8.1", "1,536. So #. Of these # fit into 80 GB", len(GRIDS), FIT["GPT-3"]),
+        ("8.2", "# of its # layouts fit", FIT["405B"], len(GRIDS)),
+        ("8.3", "make # GB; and", gpu_gb("GPT-3", G8)),
+        table_row("8.3", "GPT-3", G8),
+        *(
+            table_row("8.5", "GPT-3", grid)
+            for grid in ((8, 4, 32), (8, 16, 8), (4, 16, 16), (8, 2, 64), (4, 8, 32))
+        ),
+        ("8.4", "8×8×16, # GB, # s.", gpu_gb("405B", G8), sum(parts_s("405B", G8))),
+        ("8.6", "Llama needs # GB; divided by t and with no layer at work, # GB", *printed_gb),
+        ("8.6", "and 40 % the step takes # s", sum(parts_s("405B", G8, flop=6, share=0.4))),
+        (
+            "8.7",
+            "a compute time between # and # s",
+            *((total - links_405b) * 96 / 103 for total in (23.5, 24.5)),
+        ),
+        (
+            "8.8",
+            "4×16×16 wins, # s against # s",
+            sum(parts_s("GPT-3", (4, 16, 16), reduces=6)),
+            sum(parts_s("GPT-3", G8, reduces=6)),
+        ),
+        ("8.10", "126 layers on 8 stages: some have #, and 16 to # makes", 16, 126 / 8),
+        ("8.10", "# to #, a third longer", 2, 96 / 64),
+    ),
 ]
 UNPRINTED = {  # facts of these sections that no notebook or chapter states in numbers, and why
     "2.7": "differences of rounding: tests bound them, since they change with the machine",
@@ -665,7 +794,8 @@ UNPRINTED = {  # facts of these sections that no notebook or chapter states in n
     "4.2": "formulas: the graders of lab 3 check them on tensors",
     "5.17": "a difference of rounding: tests bound it, since it changes with the machine",
 }
-SECTIONS = {"1": 18, "2": 7, "3": 4, "4": 10, "5": 17, "6": 7}
+# Sections 8 and 9 count no facts; here they are counted in the order in which they stand.
+SECTIONS = {"1": 18, "2": 7, "3": 4, "4": 10, "5": 17, "6": 7, "8": 10, "9": 2}
 
 
 def chapter_text(fact: Fact) -> str:
