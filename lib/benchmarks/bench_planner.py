@@ -1,11 +1,11 @@
 """Times the planner: layouts per second, one at a time and as columns, and two whole searches.
 
 Both ways price the same layouts, drawn evenly from all of GPT-3's on 1,024 GPUs; the two columns of
-results must agree. Medians of alternating repeats. Aim: a million a second as columns. Run it with
-`make bench`. Absolute times move with the machine's load; read the ratios.
+results must agree. Medians of alternating repeats, in this process' computing time, so that other
+work on the machine counts less. Aim: a million a second as columns. Run it with `make bench`.
 
-Other planners, measured here before on other hardware and other work per layout (they walk through
-every layer): llm-analysis 670 to 784 configurations a second, Calculon 72 to 220.
+For scale, on another machine and with other work for each configuration (they walk through layers):
+llm-analysis 670 to 784 a second, Calculon 72 to 220.
 """
 
 import statistics
@@ -36,9 +36,9 @@ def job(model: str, gpus: int, batch: int, seq: int) -> Job:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
+    start = time.process_time()
     value = work()
-    return time.perf_counter() - start, value
+    return time.process_time() - start, value
 
 
 def rates() -> Table:

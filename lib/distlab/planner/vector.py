@@ -8,7 +8,7 @@ Columns are worked through in pieces that stay in a processor's cache.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,25 +69,20 @@ def evaluate(job: Job, x: Columns, stack: Stack) -> Costs:
 
 
 def _memory_bytes(c: Counts, job: Job, x: Any, stack: Stack, stages: "_Stages") -> np.ndarray:
-    """Returns the memory of the worst stage: stages run down a table, layouts across."""
+    """Returns the memory of the worst stage: candidates run down a table, layouts across."""
     which = stages.pair(x)
-    place = stages.place[:, which]
-    parts = memory.memory_bytes(
-        c,
-        job,
-        x,
-        stack,
-        layers=stages.layers[:, which],
-        stage=place,
-        first=place == 0,
-        last=place == x.p - 1,
-    )
-    return sum(parts.values()).max(axis=0)
+    place, layers = stages.place.take(which, axis=1), stages.layers.take(which, axis=1)
+    first, last = np.zeros((len(place), 1)), np.zeros(place.shape)
+    first[0], last[0], last[-1] = 1, x.p == 1, 1
+    ends = {"first": first, "last": last}
+    parts = memory.memory_bytes(c, job, x, stack, layers=layers, stage=place, **ends)
+    first_one, *others = sum(parts.values())
+    return reduce(np.maximum, others, first_one)
 
 
 def _step_time_s(c: Counts, job: Job, x: Any, stack: Stack, stages: "_Stages") -> np.ndarray:
     which = stages.pair(x)
-    ends = {f"{name}_layers": column[which] for name, column in stages.held.items()}
+    ends = {f"{name}_layers": column.take(which) for name, column in stages.held.items()}
     return sum(seconds.step_seconds(c, job, x, stack, **ends).values())
 
 
@@ -100,19 +95,15 @@ class _Stages:
         pairs = np.argwhere(there).tolist()
         self._column = np.zeros(there.shape, np.intp)
         self._column[there] = range(len(pairs))
-        worst = [worst_stages(layers, p, v) for p, v in pairs]
         held = [stage_layers(layers, p, v) for p, v in pairs]
-        deep = max(map(len, worst), default=1)
-        filled = [stages + stages[:1] * (deep - len(stages)) for stages in worst]
-        self.place = np.array(filled, float).reshape(len(pairs), deep).T
-        self.layers = (
-            np.array(
-                [[layers[s] for s in stages] for layers, stages in zip(held, filled, strict=True)],
-                float,
-            )
-            .reshape(len(pairs), deep)
-            .T
-        )
+        between = [[s for s in worst_stages(layers, p, v) if 0 < s < p - 1] for p, v in pairs]
+        deep = max(map(len, between), default=0)
+        # The first stage, those between (where there are fewer, the first again), the last.
+        asked = [[0, *some, *[0] * (deep - len(some)), p - 1]
+                 for some, (p, _) in zip(between, pairs, strict=True)]  # fmt: skip
+        sizes = [[row[s] for s in some] for row, some in zip(held, asked, strict=True)]
+        self.place = np.array(asked, float).reshape(len(pairs), deep + 2).T.copy()
+        self.layers = np.array(sizes, float).reshape(len(pairs), deep + 2).T.copy()
         self.held = {
             "first": np.array([layers[0] for layers in held], float),
             "most": np.array([max(layers) for layers in held], float),
