@@ -2,9 +2,10 @@
 
 Shard maps and values by rank stand here; scaling lines and rooflines come from
 `distlab.charts`, memory stacks from `distlab.stacks`, curves from `distlab.curves`, timelines
-from `distlab.gantt`, nodes from `distlab.nodemap`, pipelines from `distlab.schedule.figures`. One
-colour per role through the whole course. Matplotlib is imported only when something is drawn.
-Every function returns a `Picture`, which a notebook shows with an alternative text.
+from `distlab.gantt`, nodes from `distlab.nodemap`, pipelines from `distlab.schedule.figures`,
+predictions beside measurements from `distlab.versus`. One colour per role through the whole
+course. Matplotlib is imported only when something is drawn. Every function returns a `Picture`,
+which a notebook shows with an alternative text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from distlab.rankgrid import rank_grid
 from distlab.scatter import layout_scatter
 from distlab.schedule.figures import in_flight, pipeline
 from distlab.stacks import memory_stack
+from distlab.versus import predicted_measured
 
 __all__ = [
     "COLOURS",
@@ -39,6 +41,7 @@ __all__ = [
     "memory_stack",
     "node_map",
     "pipeline",
+    "predicted_measured",
     "rank_grid",
     "rank_values",
     "roofline",
