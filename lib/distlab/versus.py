@@ -1,6 +1,7 @@
 """The picture of a model held against measurements: what it says against what was measured.
 
 Import it from `distlab.plot`. On the diagonal a model is right; the dashed lines are a share off.
+Both axes are logarithmic, so that the same share is the same distance everywhere.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,18 +37,22 @@ def predicted_measured(
     pairs = [pair for some in series.values() for pair in some]
     if min(min(pair) for pair in pairs) <= 0:
         raise ValueError("What is measured and predicted is more than 0.")
-    most = 1.08 * max(max(pair) for pair in pairs)
+    least = min(min(pair) for pair in pairs) / 1.15
+    most = max(max(pair) for pair in pairs) * 1.15
     head_in = 0.45 if title else 0.15
     height_in = _FOOT_IN + _SIDE_IN + head_in
     figure = canvas.figure(height_in)
     axes = figure.add_axes(
         (_LEFT_IN / WIDTH_IN, _FOOT_IN / height_in, _SIDE_IN / WIDTH_IN, _SIDE_IN / height_in)
     )
-    axes.set_xlim(0, most)
-    axes.set_ylim(0, most)
-    axes.plot((0, most), (0, most), color=INK, linewidth=1.2)
+    axes.set(xscale="log", yscale="log", xlim=(least, most), ylim=(least, most))
+    ticks = [k * 10**n for n in range(-9, 16) for k in (1, 2, 3, 5) if least < k * 10**n < most]
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(ticks, [f"{tick:,.6g}" for tick in ticks])
+        axis.set_ticks([], minor=True)
+    axes.plot((least, most), (least, most), color=INK, linewidth=1.2)
     for share in (1 - band, 1 + band):
-        axes.plot((0, most), (0, share * most), "--", color=MUTED, linewidth=1)
+        axes.plot((least, most), (share * least, share * most), "--", color=MUTED, linewidth=1)
     beside = (_LEFT_IN + _SIDE_IN + 0.22) / WIDTH_IN
     said = []
     for place, (name, some) in enumerate(series.items()):
@@ -57,6 +62,7 @@ def predicted_measured(
         mean, worst = sum(map(abs, errors)) / len(errors), max(errors, key=abs)
         count = f"{len(some)} run{'s' * (len(some) != 1)}"
         words = f"{count}, off by {100 * mean:.1f} %\non average, {100 * worst:+.0f} % at worst"
+        words = words.replace("-", "−")
         top = 1 - (head_in + 0.2 + 0.85 * place) / height_in
         below = top - 0.22 / height_in
         figure.text(beside, top, name, color=colour, fontsize=11, weight="bold", va="top")

@@ -9,7 +9,7 @@ def test_each_model_is_told_with_its_mean_and_worst_error():
     pairs = {"yours": [(100, 80), (200, 210)], "planner": [(100, 101)]}
     picture = predicted_measured(pairs, unit="TFLOP/s", title="Two models")
     assert picture.alt == (
-        "Two models. yours: 2 runs, off by 12.5 % on average, -20 % at worst; "
+        "Two models. yours: 2 runs, off by 12.5 % on average, −20 % at worst; "
         "planner: 1 run, off by 1.0 % on average, +1 % at worst."
     )
     texts = [text.get_text() for text in picture.figure.texts]
