@@ -48,6 +48,14 @@ class Run:
     group: str = ""
     memory_gib: float | None = None
 
+    @property
+    def step_time_s(self) -> float:
+        """The time of the measured step, worked out from the row's own unit."""
+        if self.unit == SECONDS:
+            return self.measured
+        found = estimate(self.job, self.layout, self.stack)
+        return found.step_time_s * in_unit(found, self.unit) / self.measured  # one over the other
+
     def predicted(self, stack: Stack | None = None) -> float:
         """Returns what the model says, in the row's unit, on its own stack or another."""
         return in_unit(estimate(self.job, self.layout, stack or self.stack), self.unit)
@@ -187,8 +195,7 @@ def _vtrain() -> list[Run]:
     return [
         Run(
             table="vTrain 2024, several nodes",
-            row=f"{r['params_B']}B, {r['tp']}×{r['pp']}×{r['dp']}, "
-            f"microbatch {r['micro_batch_seqs']}",
+            row="{params_B}B, {tp}×{pp}×{dp}, microbatch {micro_batch_seqs}".format_map(r),
             job=_job(r, gpt(r), cluster),
             layout=_layout(r, microbatch=int(r["micro_batch_seqs"])),
             stack=stacks.MEGATRON_2021,
