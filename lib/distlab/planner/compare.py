@@ -15,7 +15,7 @@ from distlab.planner import memory
 from distlab.planner.calibrate import fit_ring, left_out
 from distlab.planner.counts import counts
 from distlab.planner.estimate import estimate, numbers
-from distlab.planner.published import TABLES, Collective, Run, collectives, rows, runs
+from distlab.planner.published import SECONDS, TABLES, Collective, Run, collectives, rows, runs
 from distlab.planner.stack import Stack
 from distlab.planner.stacks import (
     CALIBRATED,
@@ -36,13 +36,19 @@ class Compared:
 
     @property
     def fitted_error(self) -> float:
-        """By how much the prediction with the stack's constants is off, as a share."""
-        return self.fitted / self.run.measured - 1
+        """By how much the step's time with the stack's constants is off, as a share."""
+        return _time_error(self.fitted, self.run)
 
     @property
     def error(self) -> float:
-        """By how much the prediction is off that knows nothing of this row, as a share."""
-        return self.unfitted / self.run.measured - 1
+        """By how much the step's time is off by constants that know nothing of this row."""
+        return _time_error(self.unfitted, self.run)
+
+
+def _time_error(predicted: float, run: Run) -> float:
+    """The error as that of a time, whatever unit the table has."""
+    ratio = predicted / run.measured
+    return (ratio if run.unit == SECONDS else 1 / ratio) - 1
 
 
 def together(name: str) -> tuple[tuple[str, ...], tuple[Constant, ...]]:
