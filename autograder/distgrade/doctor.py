@@ -162,6 +162,13 @@ def kernel_starts(course: Course) -> Finding:
     return Finding("grading kernel", "starts and answers")
 
 
+def isolation(course: Course) -> Finding:
+    """What a student's code can't do while it is graded here. Less than all is no fault to mend."""
+    from distgrade.kernels import protection
+
+    return Finding("isolation", str(protection()))
+
+
 def rooms(course: Course) -> Finding:
     """Every exercise can be loaded, and its frozen references are in date."""
     from distgrade import references
@@ -246,6 +253,7 @@ CHECKS: tuple[tuple[str, Callable[[Course], Finding]], ...] = (
     ("JupyterLab", lab_extension),
     ("kernel", kernelspec),
     ("grading kernel", kernel_starts),
+    ("isolation", isolation),
     ("fonts", fonts),
     ("exercises", rooms),
     ("source notebooks", notebooks),

@@ -1,7 +1,7 @@
 """One kernel process for one submission: start, execute with deadlines, kill, leave nothing.
 
-What a student's code may do to it is bounded here: time, output, death. What it may read is not: it
-runs as the user who grades (isolation is work to come, and the instructor's guide says so).
+What a student's code may do to it is bounded here: time, output, files, death. What it may read and
+reach is bounded by the sandbox that the process is put into (`sandbox`, `kernelhost`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,23 +18,17 @@ from pathlib import Path
 
 import psutil
 import zmq
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import KernelManager
+from jupyter_client.blocking import BlockingKernelClient
+from jupyter_client.connect import write_connection_file
 
 from distgrade.exercise import GraderError
+from distgrade.kernels import GRACE_S, START_S, Source, borrow, environment, give_back, rules_for
 from distgrade.outputs import plain
 
 MAX_MESSAGE_BYTES = 64 * 2**20  # one message larger than this is dropped unread
 MAX_CELL_BYTES = 256 * 2**20  # a cell that publishes more is stopped
-START_S = 120.0  # a busy machine may need long to start a process; nobody waits this long otherwise
+MAX_FOLDER_BYTES = 512 * 2**20  # a cell whose files in its folder are larger in all is stopped
 PATIENCE = 3  # times the limit may pass on a busy machine, as long as little of it was computing
-GRACE_S = 5.0  # to answer an interrupt; to send what is still on its way
-
-# The kernel sees these variables of ours and no other: the environment holds the course secret.
-KEPT_ENVIRONMENT = (
-    *("HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE"),
-    *("MPLCONFIGDIR", "XDG_CACHE_HOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "CONDA_PREFIX"),
-)
 
 
 @dataclass(frozen=True)
@@ -54,13 +46,17 @@ class End:
 
 
 class Kernel:
-    """A fresh kernel in an empty folder of its own. Use as a context manager."""
+    """A fresh kernel in an empty folder of its own. Use as a context manager.
 
-    def __init__(self):
+    `source` says where it comes from; by default from a host that is ready (`kernels.borrow`).
+    """
+
+    def __init__(self, source: Callable[[], Source] = borrow):
         self._folder = Path(tempfile.mkdtemp(prefix="distgrade-"))
-        self._mark = os.urandom(8).hex()
-        self._process: subprocess.Popen | None = None
-        self._manager = self._client = None
+        self._new_source = source
+        self._source: Source | None = None
+        self._client: BlockingKernelClient | None = None
+        self._ended = False
 
     def __enter__(self) -> Kernel:
         try:
@@ -78,53 +74,57 @@ class Kernel:
     @property
     def alive(self) -> bool:
         """Says whether the process runs."""
-        return self._process is not None and self._process.poll() is None
+        return self._source is not None and not self._ended and self._source.code() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id of the kernel."""
+        return self._source.pid
 
     def _start(self) -> None:
-        work = self._folder / "work"
-        work.mkdir()
-        manager = KernelManager(connection_file=str(self._folder / "kernel.json"))
-        manager._kernel_spec = KernelSpec(
-            argv=[
-                sys.executable,
-                *("-m", "ipykernel_launcher", "-f", "{connection_file}"),
-                "--HistoryManager.enabled=False",
-            ],
-            display_name="graded",
-            language="python",
+        for name in ("work", "home", "tmp"):
+            (self._folder / name).mkdir()
+        connection = str(self._folder / "kernel.json")
+        # Sockets in its own folder: nothing listens on a network, and none is needed.
+        write_connection_file(connection, transport="ipc", ip=str(self._folder / "kernel"))
+        self._source = self._new_source()
+        self._source.start(
+            {
+                "connection": connection,
+                "work": str(self._folder / "work"),
+                "environment": self._environment(),
+                "rules": vars(rules_for(str(self._folder), self._source.user)),
+            }
         )
-        self._manager = manager
-        manager.start_kernel(
-            env=self._environment(),
-            cwd=str(work),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        self._process = manager.provisioner.process
-        self._client = manager.client()
+        self._client = BlockingKernelClient(connection_file=connection)
+        self._client.load_connection_file()
+        self._wait_for_sockets()
         self._client.start_channels(stdin=False, hb=False)
-        self._client.wait_for_ready(timeout=START_S)
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:  # until iopub is heard, its messages would be lost
-            if self.execute("pass", lambda *_: None, timeout_s=10.0, silent=True).text == "heard":
+            end = self.execute("pass", lambda *_: None, timeout_s=START_S, silent=True)
+            if end.text == "heard":
                 return
+            if end.state == "died":
+                raise RuntimeError(end.text)
         raise RuntimeError("it does not answer on iopub")
 
+    def _wait_for_sockets(self) -> None:
+        """Waits until the kernel listens, so that no connection is tried again a moment later."""
+        ports = (self._client.shell_port, self._client.iopub_port, self._client.control_port)
+        waited = time.monotonic() + START_S
+        while not all(os.path.exists(f"{self._folder / 'kernel'}-{port}") for port in ports):
+            if not self.alive or time.monotonic() > waited:
+                raise RuntimeError(self._obituary())
+            time.sleep(0.002)
+
     def _environment(self) -> dict[str, str]:
-        kept = {k: os.environ[k] for k in KEPT_ENVIRONMENT if k in os.environ}
-        binaries = os.path.dirname(sys.executable)
-        return kept | {
-            "PATH": binaries + os.pathsep + os.environ.get("PATH", os.defpath),
+        return environment() | {
             "DISTLAB_CHECK": "off",  # the visible check would grade a second time
-            "DISTGRADE_RUN": self._mark,  # every descendant carries it: see close()
-            "IPYTHONDIR": str(self._folder / "ipython"),  # no start-up files of the grader's user
-            "PYTHONDONTWRITEBYTECODE": "1",
+            "HOME": str(self._folder / "home"),
+            "TMPDIR": str(self._folder / "tmp"),
+            "IPYTHONDIR": str(self._folder / "home"),  # no start-up files of the grader's user
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-            # Tensors here are tiny, and one rank runs at a time: more threads only cost time.
-            "OMP_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
         }
 
     def execute(
@@ -149,7 +149,7 @@ class Kernel:
         for channel in (self._client.shell_channel, self._client.iopub_channel):
             poller.register(channel.socket, zmq.POLLIN)
         started, computed = time.monotonic(), self._cpu_s()
-        deadline, stopped = started + timeout_s, ""
+        deadline, stopped, looked = started + timeout_s, "", started
         while not waiting.finished:
             for socket, _ in poller.poll(100):
                 self._receive(socket, waiting)
@@ -160,11 +160,14 @@ class Kernel:
             late = not stopped and deadline < now < started + PATIENCE * timeout_s
             if late and self._cpu_s() - computed < 0.8 * timeout_s:
                 deadline = now + 0.5  # others had the processor: no fault of this cell's
-            if not stopped and (now > deadline or waiting.size > MAX_CELL_BYTES):
-                stopped = "timeout" if now > deadline else "flood"
+            flood = waiting.size > MAX_CELL_BYTES
+            if not flood and now > looked + 1.0:
+                looked, flood = now, self._folder_bytes() > MAX_FOLDER_BYTES
+            if not stopped and (now > deadline or flood):
+                stopped = "flood" if flood else "timeout"
                 deadline = now + GRACE_S
-                with contextlib.suppress(Exception):
-                    self._manager.interrupt_kernel()
+                with contextlib.suppress(OSError):
+                    os.kill(self.pid, signal.SIGINT)
             elif stopped and now > deadline:
                 self.kill()
                 return End(stopped)
@@ -178,7 +181,7 @@ class Kernel:
         """Returns the seconds the kernel and what it started have computed so far."""
         total = 0.0
         with contextlib.suppress(psutil.Error):
-            process = psutil.Process(self._process.pid)
+            process = psutil.Process(self.pid)
             for each in [process, *process.children(recursive=True)]:
                 times = each.cpu_times()
                 total += times.user + times.system
@@ -209,8 +212,16 @@ class Kernel:
             for socket, _ in ready:
                 self._receive(socket, waiting)
 
+    def _folder_bytes(self) -> int:
+        total = 0
+        for above, _, names in os.walk(self._folder):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    total += os.lstat(os.path.join(above, name)).st_blocks * 512
+        return total
+
     def _obituary(self) -> str:
-        code = self._process.poll() if self._process is not None else None
+        code = self._source.code() if self._source is not None else None
         if code is None:
             return "the kernel stopped"
         if code < 0:
@@ -222,30 +233,12 @@ class Kernel:
 
     def kill(self) -> None:
         """Ends the kernel and every process that descends from it, at once."""
-        process = self._process
-        if process is None:
-            return
-        family = []
-        with contextlib.suppress(psutil.Error):
-            family = psutil.Process(process.pid).children(recursive=True)
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
-        with contextlib.suppress(OSError):
-            process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_S)
-        for child in [*family, *self._strays()]:
-            with contextlib.suppress(psutil.Error):
-                child.kill()
-
-    def _strays(self) -> list[psutil.Process]:
-        """Returns what left the family (fork and setsid) but still carries our mark."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get("DISTGRADE_RUN") == self._mark:
-                    found.append(process)
-        return found
+        if self._source is not None and not self._ended:
+            self._ended = True
+            try:
+                self._source.end()
+            except OSError:  # its host is gone, which took everything with it
+                self._source.close()
 
     def close(self) -> None:
         """Kills the kernel and removes its folder. May be called twice."""
@@ -253,10 +246,10 @@ class Kernel:
         if self._client is not None:
             with contextlib.suppress(Exception):
                 self._client.stop_channels()
-        if self._manager is not None:
-            with contextlib.suppress(Exception):
-                self._manager.cleanup_resources()
-        self._client = self._manager = None
+            self._client = None
+        if self._source is not None:
+            give_back(self._source)
+            self._source = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -41,7 +41,11 @@ def direct(*, dev: bool) -> list[Requirement]:
 
 
 def conda_pins(text: str) -> dict[str, str]:
-    pins = dict(line.split("=") for line in yaml.safe_load(text)["dependencies"] if "=" in line)
+    listed = yaml.safe_load(text)["dependencies"]
+    pins = dict(line.split("=") for line in listed if isinstance(line, str) and "=" in line)
+    for group in listed:
+        if isinstance(group, dict):  # what conda leaves to pip
+            pins |= dict(line.split("==") for line in group["pip"])
     return {canonicalize_name(CONDA_NAMES.get(name, name)): pin for name, pin in pins.items()}
 
 
