@@ -12,6 +12,7 @@ from distlab.planner.compare import (
     mean_error,
     memory_figures,
     picked_over_best,
+    shape_figures,
     together,
     worst,
 )
@@ -249,6 +250,20 @@ def memory() -> str:
     return table(("source", "row", "published", "model", "error"), lines)
 
 
+def shapes() -> str:
+    """Returns the published parameter counts beside those of the model."""
+    lines = [
+        (
+            f.row + (" (recalled)" if f.basis == "recalled" else ""),
+            f"{f.published:g}",
+            f"{f.predicted:.3f}",
+            percent(f.error),
+        )
+        for f in shape_figures()
+    ]
+    return table(("model", "published, billions", "counted", "error"), lines)
+
+
 def peaks() -> str:
     """Returns torchtitan's measured peaks beside the model's sums."""
     lines = []
@@ -362,6 +377,13 @@ allocator, NCCL's buffers. With full recompute the model is too low by a fifth; 
 of a later version, and it is too high.
 
 {peaks()}
+
+## Parameters
+
+Published counts are rounded as they stand here. Models with experts are left out: the planner has
+no layout for them.
+
+{shapes()}
 
 ## What other tools say of themselves
 

@@ -67,8 +67,18 @@ def test_memory_figures_are_within_a_percent_or_their_rounding():
         assert abs(figure.error) <= max(0.01, rounding), figure
 
 
+def test_parameters_are_counted_as_they_were_published():
+    figures = compare.shape_figures()
+    assert len(figures) == 19
+    for figure in figures:
+        assert abs(figure.error) < 0.02, figure
+        if figure.published > 15:  # the small GPT-3s are printed with one or two digits
+            assert abs(figure.error) < 0.003, figure
+
+
 def test_recalled_rows_are_marked():
     page = (COURSE / "measured.md").read_text("utf-8")
-    recalled = [figure for figure in compare.memory_figures() if figure.basis == "recalled"]
-    assert page.count(" (recalled) |") == len(recalled) == 9
+    figures = (*compare.memory_figures(), *compare.shape_figures())
+    recalled = [figure for figure in figures if figure.basis == "recalled"]
+    assert page.count(" (recalled) |") == len(recalled) == 21
     assert page.count("(recalled in part) |") == 3

@@ -7,7 +7,18 @@ from dataclasses import replace
 import pytest
 
 from distlab import cost
-from distlab.hardware import DGX_A100, DGX_H100, H100_SXM, Cluster, Link
+from distlab.hardware import (
+    A100_SXM_40GB,
+    B200_SXM,
+    DGX_A100,
+    DGX_H100,
+    GB200,
+    H100_SXM,
+    H200_SXM,
+    V100_SXM2_32GB,
+    Cluster,
+    Link,
+)
 from distlab.layout import Job, Layout
 from distlab.memory import PARTS
 from distlab.model import GPT3_175B, LLAMA3_8B, LLAMA3_405B, MODELS, PUBLISHED
@@ -300,6 +311,28 @@ def test_every_row_says_where_it_stands():
             assert run.source
             assert run.basis in ("retrieved", "recalled", "mixed")
             assert run.layout.gpus == run.job.gpus
+
+
+def test_machines_are_those_of_the_table_of_specifications():
+    known = {
+        "V100-SXM2-32GB": V100_SXM2_32GB,
+        "A100-SXM-40GB": A100_SXM_40GB,
+        "A100-SXM-80GB": DGX_A100.gpu,
+        "H100-SXM-80GB": H100_SXM,
+        "H200-SXM-141GB": H200_SXM,
+        "B200-SXM": B200_SXM,
+        "GB200 (per GPU)": GB200,
+    }
+    for row in rows("hardware_specs.csv"):
+        if row["accelerator"] not in known:
+            continue
+        gpu = known.pop(row["accelerator"])
+        assert gpu.peak_flop_per_s == float(row["dense_bf16_tflops"]) * 1e12
+        assert gpu.memory_bytes == float(row["memory_GB"]) * 1e9
+        assert gpu.hbm_bytes_per_s == float(row["memory_bw_GBps"]) * 1e9
+        one_way = float(row["intra_node_link_unidirectional_GBps"]) * 1e9
+        assert gpu.nvlink.rate_bytes_per_s == one_way
+    assert not known
 
 
 def test_an_unknown_table_is_refused():

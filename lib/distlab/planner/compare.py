@@ -15,7 +15,16 @@ from distlab.planner import memory
 from distlab.planner.calibrate import fit_ring, left_out
 from distlab.planner.counts import counts
 from distlab.planner.estimate import estimate, numbers
-from distlab.planner.published import SECONDS, TABLES, Collective, Run, collectives, rows, runs
+from distlab.planner.published import (
+    SECONDS,
+    TABLES,
+    Collective,
+    Run,
+    collectives,
+    rows,
+    runs,
+    shapes,
+)
 from distlab.planner.stack import Stack
 from distlab.planner.stacks import (
     CALIBRATED,
@@ -274,3 +283,17 @@ def _states(
 ) -> dict[str, float]:
     x = SimpleNamespace(d=replicas, context=1, zero=zero)
     return memory.state_bytes(stack, x, params, largest_layer=layer)
+
+
+@cache
+def shape_figures() -> tuple[Figure, ...]:
+    """Returns the published parameter counts of dense shapes, beside those of one stage."""
+    found = []
+    for shape, r in shapes():
+        one = memory.stage_params(
+            counts(shape), numbers(Layout(1, 1, 1)), shape.layers, first=1, last=1
+        )
+        billions = sum(one.values()) / 1e9
+        published = float(r["params_total_B"])
+        found.append(Figure("", shape.name, published, billions, "B", r["provenance"]))
+    return tuple(found)

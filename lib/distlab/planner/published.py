@@ -322,6 +322,38 @@ def _titan() -> list[Run]:
     return found
 
 
+def shapes() -> list[tuple[Config, dict[str, str]]]:
+    """Returns the published shapes of dense transformers, each with its row.
+
+    A shape whose printed heads do not divide its hidden size (GPT-3 XL, 13B) gets one head: without
+    grouped K/V heads their number changes no count.
+    """
+    found = []
+    for r in rows("model_shapes.csv"):
+        if r["params_total_B"] != r["params_active_B"]:
+            continue  # experts
+        hidden, heads, gated = int(r["hidden"]), int(r["heads"]), "swiglu" in r["block_note"]
+        whole = hidden % heads == 0
+        rotary = gated or r["model"].startswith(("BLOOM", "GPT-NeoX"))  # or ALiBi: no table
+        shape = Config(
+            name=r["model"],
+            layers=int(r["layers"]),
+            hidden=hidden,
+            heads=heads if whole else 1,
+            kv_heads=int(r["kv_heads"]) if whole else 1,
+            ffn=int(r["ffn"]),
+            vocab=int(r["vocab"]),
+            gated=gated,
+            norm="rms" if gated else "layer",
+            bias=not gated,
+            tied=not gated and not r["model"].startswith("GPT-NeoX"),
+            positions=0 if rotary else int(r["train_seq_len"]),
+            embedding_norm=r["model"].startswith("BLOOM"),
+        )
+        found.append((shape, r))
+    return found
+
+
 @dataclass(frozen=True)
 class Collective:
     """One measured all-reduce: over `ranks` GPUs of one node, of `size_bytes` each."""
