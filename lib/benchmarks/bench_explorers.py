@@ -1,6 +1,6 @@
 """Times one redraw of each explorer beside one matplotlib picture of the same content.
 
-Aim: 20 ms at most, 100 ms for thousands of bars, on a quiet machine; 100 ms is what a hand on a
+Aim: 20 ms at most, 100 ms for thousands of bars or layouts, on a quiet machine; 100 ms is what a hand on a
 slider notices.
 """
 
@@ -9,7 +9,7 @@ import time
 
 from distlab import plot
 from distlab import schedule as pipelines
-from distlab.explorers import buckets, frame, memory, partition, schedule
+from distlab.explorers import buckets, frame, layouts, memory, partition, schedule
 from distlab.timeline import Event, Timeline
 
 REPEATS = 15
@@ -59,6 +59,15 @@ def stages_by_matplotlib(chosen: partition.PartitionSettings) -> bytes:
         for split in (numbers.even, numbers.best)
     )
     return even + best
+
+
+def layouts_by_matplotlib(chosen: layouts.LayoutSettings) -> bytes:
+    numbers = layouts.layout_numbers(chosen)
+    ways = (*numbers.fitting, *numbers.too_big)
+    points = {way.name: (way.memory_bytes, way.time_s) for way in ways}
+    limit = ("GPU", numbers.capacity_bytes)
+    scatter = plot.layout_scatter(points, capacity=limit, best=ways[0].name).png(dpi=100)
+    return scatter + plot.step_breakdown({"best": numbers.times}).png(dpi=100)
 
 
 def main() -> None:
@@ -111,6 +120,18 @@ def main() -> None:
             ),
             partition.partition_view,
             stages_by_matplotlib,
+        ),
+        (
+            "layouts",
+            layouts.LayoutSettings(),
+            layouts.layout_view,
+            layouts_by_matplotlib,
+        ),
+        (
+            "layouts, 16,384 GPUs",
+            layouts.LayoutSettings(model="Llama 3.1 405B", gpus=16384, batch=2048, seq=8192),
+            layouts.layout_view,
+            layouts_by_matplotlib,
         ),
     )
     for name, chosen, view, by_matplotlib in cases:

@@ -72,9 +72,9 @@ def layout_scatter(
         (_LEFT_IN / WIDTH_IN, _FOOT_IN / page_in, wide_in / WIDTH_IN, _HEIGHT_IN / page_in)
     )
     limit = in_unit(capacity[1], unit) if capacity else None
-    x = _Scale([dot.size for dot in dots] + ([limit] if limit else []), wide_in, (0.38, 0.62))
+    x = Scale([dot.size for dot in dots] + ([limit] if limit else []), wide_in, (0.38, 0.62))
     above_in = 0.42 if capacity else 0.2  # the capacity is named above all dots
-    y = _Scale([dot.time_s for dot in dots], _HEIGHT_IN, (0.48 if chosen else 0.2, above_in))
+    y = Scale([dot.time_s for dot in dots], _HEIGHT_IN, (0.48 if chosen else 0.2, above_in))
     axes.set_xlim(0, wide_in)  # inches, so that texts can be placed by their width
     axes.set_ylim(0, _HEIGHT_IN)
     axes.set_xticks([x.place(tick) for tick in x.ticks], map(_tick, x.ticks))
@@ -98,8 +98,8 @@ def layout_scatter(
     return Picture(figure, _words(dots, unseen, chosen, capacity, unit, title))
 
 
-class _Scale:
-    """A logarithmic scale on so many inches, with room before its first value and after its last.
+class Scale:
+    """A logarithmic scale on so many inches, or other units, with room before and after its values.
 
     Values closer than a tenth of each other still span that tenth, or their ticks had no room.
     """
@@ -238,11 +238,14 @@ def _draw_names(
             words = f"{dot.name}\n{_size(dot.size, unit)}, {seconds(dot.time_s)}"
             size, bold = _BEST, True
         wide, high = canvas.text_size_in(words, size, bold=bold)
-        for left, foot in _spots(*places[dot], wide, high, far=dot is chosen):
+        gap, far = _DOT_IN + _GAP_IN, 1
+        if dot is chosen:
+            gap, far = gap + 0.05, 7
+        for left, foot in spots(*places[dot], wide, high, gap, far=far):
             box = left - _GAP_IN / 2, foot, left + wide + _GAP_IN / 2, foot + high
             if box[0] < 0 or box[1] < 0.02 or box[2] > wide_in or box[3] > _HEIGHT_IN:
                 continue
-            if not any(_meet(box, other) for other in taken):
+            if not any(meet(box, other) for other in taken):
                 if dot is chosen:
                     taken += _draw_lead(axes, places[dot], box)
                 look = {"weight": "bold"} if bold else {}
@@ -262,20 +265,24 @@ def _draw_names(
                 break
 
 
-def _spots(
-    x: float, y: float, wide: float, high: float, *, far: bool
+def spots(
+    x: float, y: float, wide: float, high: float, gap: float, *, far: int = 1, step: float = 0.14
 ) -> Iterable[tuple[float, float]]:
-    """Yields left and foot of where a dot's name may stand: beside it, above, below, further."""
-    for away in (1, 2, 4, 6, 9, 12) if far else (1,):
-        gap = _DOT_IN + _GAP_IN + 0.07 * (away - 1) + (0.05 if far else 0)
-        yield x + gap, y - high / 2
-        yield x - wide / 2, y - gap - high
-        yield x - wide / 2, y + gap
-        yield x - gap - wide, y - high / 2
-        yield x + gap * 0.7, y + gap * 0.4
-        yield x + gap * 0.7, y - gap * 0.4 - high
-        yield x - gap * 0.7 - wide, y + gap * 0.4
-        yield x - gap * 0.7 - wide, y - gap * 0.4 - high
+    """Yields left and foot of where a dot's name may stand: beside it, above, below, further.
+
+    The name is so wide and high and stays `gap` away from the middle of the dot, then `step` more,
+    as often as `far` says. Where y runs down, foot is the top, and above is below.
+    """
+    for away in range(far):
+        g = gap + step * away
+        yield x + g, y - high / 2
+        yield x - wide / 2, y - g - high
+        yield x - wide / 2, y + g
+        yield x - g - wide, y - high / 2
+        yield x + g * 0.7, y + g * 0.4
+        yield x + g * 0.7, y - g * 0.4 - high
+        yield x - g * 0.7 - wide, y + g * 0.4
+        yield x - g * 0.7 - wide, y - g * 0.4 - high
 
 
 def _draw_lead(axes: Any, place: tuple[float, float], box: Box) -> list[Box]:
@@ -298,7 +305,8 @@ def _around(x: float, y: float, half: float) -> Box:
     return x - half, y - half, x + half, y + half
 
 
-def _meet(a: Box, b: Box) -> bool:
+def meet(a: Box, b: Box) -> bool:
+    """Tells whether two boxes have some place in common."""
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from distlab import canvas, run
 from distlab.cost import ring_time_s
-from distlab.explorers import buckets, frame, memory, partition, schedule, svg
+from distlab.explorers import buckets, frame, layouts, memory, partition, schedule, svg
 from distlab.explorers.buckets import MIB, BucketSettings, bucket_numbers
 from distlab.explorers.memory import MemorySettings, memory_numbers
 from distlab.hardware import Cluster
@@ -35,8 +35,13 @@ EXPLORERS = {
         partition.partition_view,
     ),
 }
-MOST_BYTES = {"schedule": 90_000}  # 8,192 bars; 40,000 for all others
-MOST_LETTERS = {"schedule": 240, "partition": 300}  # of the sentence; 200 for all others
+# A search of the planner takes longer than to draw: its settings are tried in a file of their own.
+EVERY = EXPLORERS | {
+    "layouts": (layouts.LayoutSettings(), layouts.LAYOUT_CONTROLS, layouts.layout_view)
+}
+MOST_BYTES = {"schedule": 90_000, "layouts": 60_000}  # 8,192 bars; 40,000 for all others
+MOST_LETTERS = {"schedule": 240, "partition": 300, "layouts": 240}  # of the sentence; else 200
+MOST_SHAPES = {"layouts": 600}  # a title to hover over for each of 170 dots; 150 for all others
 
 
 def values(control):
@@ -360,7 +365,7 @@ def check_picture(page, name):
         assert 20 < len(ET.fromstring(page).text) <= 220
         return
     root, found = looked_at(page)
-    assert len(list(root.iter())) <= 150  # however much there is to draw
+    assert len(list(root.iter())) <= MOST_SHAPES.get(name, 150)  # however much there is to draw
     assert root.get("role") == "img"
     sentence = ET.fromstring(page).find("figcaption").text
     assert root.get("aria-label") == sentence
@@ -450,10 +455,10 @@ def test_ticks_are_never_many_and_stay_inside(end, most):
 # -- the widget -----------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=EXPLORERS)
+@pytest.fixture(params=EVERY)
 def parts(request, monkeypatch):
     """An explorer: its controls by label, its picture, and a list of the settings drawn."""
-    start, controls, view = EXPLORERS[request.param]
+    start, controls, view = EVERY[request.param]
     drawn = []
 
     def watched(chosen):
@@ -514,7 +519,7 @@ def test_one_change_draws_once_and_sends_one_message(parts):
 def test_what_can_not_be_is_shown_and_left_again(parts):
     handles, picture, _ = parts
     good = picture.value
-    bad_ones = {"PP": 128, "link": "NVLink 4, 450 GB/s", "stages p": 16}
+    bad_ones = {"PP": 128, "link": "NVLink 4, 450 GB/s", "stages p": 16, "context": 32}
     label = next(label for label in bad_ones if label in handles)
     handle, bad = handles[label], bad_ones[label]
     if "schedule" in handles:

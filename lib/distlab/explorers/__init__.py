@@ -9,8 +9,15 @@ Importing this package brings neither ipywidgets nor matplotlib nor torch.
 """
 
 from distlab.explorers.buckets import bucket_explorer
+from distlab.explorers.layouts import layout_explorer
 from distlab.explorers.memory import memory_explorer
 from distlab.explorers.partition import partition_explorer
 from distlab.explorers.schedule import schedule_explorer
 
-__all__ = ["bucket_explorer", "memory_explorer", "partition_explorer", "schedule_explorer"]
+__all__ = [
+    "bucket_explorer",
+    "layout_explorer",
+    "memory_explorer",
+    "partition_explorer",
+    "schedule_explorer",
+]
