@@ -1,7 +1,7 @@
 """Times one redraw of each explorer beside one matplotlib picture of the same content.
 
-Aim: 20 ms at most, 100 ms for thousands of bars or layouts, on a quiet machine; 100 ms is what a hand on a
-slider notices.
+Aim: 20 ms at most, 100 ms for thousands of bars or layouts, on a quiet machine; 100 ms is what a
+hand on a slider notices.
 """
 
 import statistics
