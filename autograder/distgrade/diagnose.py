@@ -14,13 +14,20 @@ from distgrade.references import FROZEN_SEED
 HEAD = 40  # characters of an error message that tell what it is about
 
 
-def known_wrong(exercise: Exercise, observations: Sequence[Observation]) -> str:
-    """Return the sentence of the wrong answer that gives these very observations, or ""."""
+def known_wrong(exercise: Exercise, observations: Sequence[Observation], lost: set[str]) -> str:
+    """Return the sentence of the wrong answer that gives these very observations, or "".
+
+    `lost` are the groups that failed. If others than MEASURED are among them, the measured ones
+    may differ: what is measured there depends on how an answer is written.
+    """
+    measured = set(exercise.measured)
     frozen = {o.case_index: o for o in observations if o.seed == FROZEN_SEED}
-    for sentence, theirs in wrong_observations(exercise):
-        mine = [frozen.get(other.case_index) for other in theirs]
-        if all(map(partial(same_observation, exercise), mine, theirs)):
-            return sentence
+    for spare in [set(), measured] if measured and lost - measured else [set()]:
+        for sentence, theirs in wrong_observations(exercise):
+            theirs = [o for o in theirs if exercise.cases[o.case_index].group not in spare]
+            mine = [frozen.get(other.case_index) for other in theirs]
+            if all(map(partial(same_observation, exercise), mine, theirs)):
+                return sentence
     return ""
 
 

@@ -130,6 +130,7 @@ class Exercise:
     wrong: tuple[Answer, ...]
     also_right: tuple[Answer, ...]
     equivalent: dict[str, str]
+    measured: tuple[str, ...]
     path: Path
     given_source: str
     observe_source: str
@@ -259,6 +260,7 @@ def read_room(module, path: Path, exercise_id: str) -> Exercise:
         wrong=tuple(a for a in answers if not a.right),
         also_right=tuple(a for a in answers if a.right),
         equivalent=dict(getattr(module, "EQUIVALENT", {})),
+        measured=tuple(getattr(module, "MEASURED", ())),
         path=path,
         given_source=_segment(text, nodes["given"]),
         observe_source=_segment(text, nodes["observe"]),
@@ -281,6 +283,7 @@ def _check(exercise: Exercise) -> None:
         or set(exercise.credit.values()) == {0},
         "no group consists of n = 1 alone": not worthless,
         "case names differ": len({c.name for c in exercise.cases}) == len(exercise.cases),
+        "what is measured is a group": groups >= set(exercise.measured),
         "it declares a tolerance": isinstance(exercise.tolerance, Exact | Close),
         "it names what the student defines": bool(exercise.names),
     }

@@ -190,7 +190,8 @@ def _outcome(exercise: Exercise, observations: Sequence[Observation], failures) 
         return Outcome(exercise.id, "passed", points, most, message)
     first = failures[0]
     message = "\n".join((_asked(exercise, first), _line(_seen(first))))
-    diagnosis = diagnose.known_wrong(exercise, observations) or _diagnosis(exercise, failures)
+    diagnosis = diagnose.known_wrong(exercise, observations, lost)
+    diagnosis = diagnosis or _diagnosis(exercise, failures)
     status = "partial" if points else _status(failures)
     return Outcome(exercise.id, status, points, most, message, _line(diagnosis))
 

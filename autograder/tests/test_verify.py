@@ -263,6 +263,21 @@ def test_a_known_wrong_answer_gets_its_sentence_and_a_cousin_does_not(toy):
     assert grade(toy, observe_here(toy, (cubed,))).diagnosis == ""
 
 
+def test_what_is_measured_may_differ_from_a_known_wrong_answer_if_something_else_fails(toy):
+    measures = replace(toy, measured=("errors",))
+
+    def double(x):  # squared, but for what it does without numbers
+        return x * x
+
+    assert grade(toy, observe_here(toy, (double,))).diagnosis == ""
+    assert grade(measures, observe_here(measures, (double,))).diagnosis == "It is squared."
+
+    def right_elsewhere(x):
+        return x + x
+
+    assert grade(measures, observe_here(measures, (right_elsewhere,))).diagnosis == ""
+
+
 def test_messages_are_bounded_printable_and_hold_no_expected_value(toy):
     text = "\x1b[31m" + "long " * 500 + "\nsecond line"
 

@@ -15,6 +15,7 @@ from distgrade.exercise import Case
 
 NUMBER_BYTES = 8  # float64
 SPARE_UNITS, ACTIVATIONS = 8, 2  # see most_held
+MEASURED = ("memory",)
 DEFAULTS = {"frozen": (), "spare": (), "measured": False, "samples": 2, "steps": 2}
 CASES = (
     Case("one rank", "plain", n=1, units=((2, 3), (3, 2)), layers=(0, 1), **DEFAULTS),
@@ -59,6 +60,8 @@ CASES = (
         **DEFAULTS | {"measured": True, "samples": 1, "steps": 1},
     ),
 )
+COUNT = "Look at result.ledger, unit by unit: which calls send more than the task says?"
+DROP = "Something is still held that nobody needs any more: drop whole tensors once they are used."
 
 
 def trained(case, given) -> dict:
@@ -194,10 +197,12 @@ def symptoms(got, expected, case, rtol: float) -> list[Symptom]:
         compare(*({k: tree[k] for k in values} for tree in (got, expected)), rtol=rtol, n=case.n)
     )
     if case.group == "bytes":
-        found += ceiling(got["bytes sent"], expected["bytes sent"], "bytes sent")
+        sent = ceiling(got["bytes sent"], expected["bytes sent"], "bytes sent")
+        found += [replace(s, look=COUNT) for s in sent]
     if case.group == "memory":
         held = ceiling(got["peak bytes"], expected["peak bytes"], "bytes held at the peak")
         found += [
-            replace(s, seen=s.seen.replace("are needed", "this stage may hold")) for s in held
+            replace(s, seen=s.seen.replace("are needed", "this stage may hold"), look=DROP)
+            for s in held
         ]
     return found

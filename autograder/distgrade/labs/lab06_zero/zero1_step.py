@@ -4,7 +4,7 @@ adam, flat_shard, unflatten)` -> this rank's loss.
 `params[u]`, a unit, is a list of tensors, whole on every rank. `layers` are pairs (layer, u), in
 the order of forward: layer(params[u], x) -> x; two may share a unit (tied). `states[u]` is this
 rank's shard of the unit's optimiser, (master, m, v), each 1-D; None if the unit is frozen (no
-tensor of it requires gradients). A tensor that no layer uses has gradient 0.
+tensor of it requires gradients). Each unit has a layer; a tensor that none uses has gradient 0.
 `batch` is this rank's (x, y), equally many samples on each; loss_fn(x, y) their mean loss.
 `flat_shard(tensors, n, rank)` -> rank's part of the tensors laid end to end, padded; `unflatten(
 flat, like)` -> tensors shaped like `like`; `adam(master, grad, m, v, step)` -> (weights, master, m,
@@ -23,6 +23,7 @@ FORBID = ()
 TOLERANCE = Close(1e-10, "several steps of Adam in float64, sums over ranks in any order")
 CREDIT = {"plain": 2, "any model": 1, "bytes": 1, "memory": 1}
 CASES = _zero.CASES
+MEASURED = _zero.MEASURED
 
 
 def given(case, seed):

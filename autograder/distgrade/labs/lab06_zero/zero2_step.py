@@ -15,6 +15,7 @@ FORBID = ()
 TOLERANCE = Close(1e-10, "several steps of Adam in float64, sums over ranks in any order")
 CREDIT = {"plain": 2, "any model": 2, "bytes": 1, "memory": 1}
 CASES = _zero.CASES
+MEASURED = _zero.MEASURED
 
 
 def given(case, seed):
