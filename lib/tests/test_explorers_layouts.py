@@ -282,3 +282,30 @@ def test_the_best_of_an_option_is_none_of_its_values():
     for control in LAYOUT_CONTROLS:
         if BEST in values(control):
             assert getattr(LayoutSettings(), control.name) == BEST
+
+
+# -- what lab 7 asks its reader to try ------------------------------------------------------------
+
+LIKE_THE_LECTURE = LayoutSettings(recompute="full", v=1, microbatch=1)
+LLAMA_3 = LayoutSettings(model="Llama 3.1 405B", gpus=16384, batch=2048, seq=8192)
+
+
+def test_with_all_recomputed_the_planner_finds_the_lectures_winner():
+    assert layout_numbers(LIKE_THE_LECTURE).fitting[0].name == "8×8×16"
+    alone = replace(LIKE_THE_LECTURE, sequence_parallel=False)
+    assert layout_numbers(alone).fitting[0].name != "8×8×16"
+
+
+def test_left_free_nothing_is_recomputed_and_activations_fill_the_memory():
+    free, full = layout_numbers(LayoutSettings()), layout_numbers(LIKE_THE_LECTURE)
+    assert "no recompute" in free.fitting[0].words
+    assert free.fitting[0].time_s < 0.75 * full.fitting[0].time_s
+    assert free.sizes["activations"] > 0.5 * free.fitting[0].memory_bytes
+    assert free.fitting[0].memory_bytes > 0.9 * free.capacity_bytes
+
+
+def test_zero_2_gives_the_shortest_step_with_llama_3s_own_layout():
+    fastest = [layout_numbers(replace(LLAMA_3, zero=zero)).fitting[0] for zero in range(4)]
+    assert min(fastest, key=lambda way: way.time_s) is fastest[2]
+    assert fastest[2].name == "8×16×128"
+    assert fastest[1].name != "8×16×128"
