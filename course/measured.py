@@ -6,6 +6,7 @@ from pathlib import Path
 
 from distlab.layout import Layout
 from distlab.planner.compare import (
+    VARIANTS,
     Compared,
     compared,
     compared_collectives,
@@ -14,6 +15,7 @@ from distlab.planner.compare import (
     picked_over_best,
     shape_figures,
     together,
+    without,
     worst,
 )
 from distlab.planner.counts import counts
@@ -208,6 +210,16 @@ def picks() -> str:
     return table(("model", "rows", "picked", "measured best", "costs more"), lines)
 
 
+def variants() -> str:
+    """Returns the mean errors of the model with one term less at a time."""
+    tables = (KORTHIKANTI, NARAYANAN, VTRAIN)
+    lines = [
+        (variant, *(f"{100 * without(variant)[name]:.1f} %" for name in tables))
+        for variant in VARIANTS
+    ]
+    return table(("the model", *tables), lines)
+
+
 def links() -> str:
     """Returns how well a ring's three constants describe the all-reduces."""
     found = compared_collectives()
@@ -357,6 +369,17 @@ an adapter of 400 Gb/s (issue 290, 2025).
 The fastest prediction and the fastest run, among the layouts that vTrain measured:
 
 {picks()}
+
+## What each term is worth
+
+Mean errors of Megatron-LM's tables with one term of the model taken away, constants fitted again:
+
+{variants()}
+
+A roofline's second side, what memory moves, is worth most, then what t sends. vTrain's mean hardly
+moves: its outliers make it. Gradients sent beside backward would fit the table of 2021 better, but
+its program reduced them when backward was over (`allreduce_gradients` of Megatron-LM's local DDP),
+and so does the model.
 
 ## Links
 

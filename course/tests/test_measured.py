@@ -18,6 +18,7 @@ def script():
     return runpy.run_path(str(COURSE / "measured.py"))
 
 
+@pytest.mark.slow
 def test_the_page_is_what_its_script_writes(script):
     made = script["filled"](script["page"]())
     committed = (COURSE / "measured.md").read_text("utf-8")
@@ -36,6 +37,14 @@ def test_the_aims_are_reached_on_rows_not_fitted(script):
         assert compare.mean_error(rows()) <= mean, name
         assert most is None or max(abs(one.error) for one in rows()) <= most, name
         assert script["verdict"](rows(), mean, most) == "reached"
+
+
+@pytest.mark.slow
+def test_every_term_is_worth_something_on_a_table_that_was_fitted():
+    table = "Korthikanti 2022, Table 5"
+    as_it_is, *others = (compare.without(variant)[table] for variant in compare.VARIANTS)
+    assert as_it_is == pytest.approx(compare.mean_error(compare.compared(table)))
+    assert sum(other > as_it_is for other in others) == len(others) - 1  # it had no gradients sent
 
 
 def test_a_missed_aim_is_said(script):

@@ -46,7 +46,7 @@ def least_squares(
         new = errors(at + step)
         if new @ new < e @ e:
             at, e, damping = at + step, new, damping / 10
-            if np.abs(step).max() < 1e-7:
+            if np.abs(step).max() < 1e-6:
                 break
         else:
             damping *= 10

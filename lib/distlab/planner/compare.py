@@ -5,14 +5,14 @@ and with constants fitted on the table's other rows, which is the one that tests
 figures have no constants; `memory_figures` compares them by the policy that each source uses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import SimpleNamespace
 
 from distlab.layout import Job, Layout
 from distlab.planner import memory
-from distlab.planner.calibrate import fit_ring, left_out
+from distlab.planner.calibrate import fit, fit_ring, left_out, with_constants
 from distlab.planner.counts import counts
 from distlab.planner.estimate import estimate, numbers
 from distlab.planner.published import (
@@ -28,6 +28,7 @@ from distlab.planner.published import (
 from distlab.planner.stack import Stack
 from distlab.planner.stacks import (
     CALIBRATED,
+    MEGATRON_2021,
     MEGATRON_2022,
     NCCL_A100,
     NVLINK_A100,
@@ -109,6 +110,47 @@ def picked_over_best(found: Sequence[Compared]) -> float:
     """Returns what the layout costs that the model would pick of these, over the measured best."""
     picked = min(found, key=lambda one: one.unfitted)
     return picked.run.measured / min(one.run.measured for one in found)
+
+
+def _ring(**changes: float) -> Callable[[Stack], Stack]:
+    return lambda stack: replace(stack, ring=replace(stack.ring, **changes))
+
+
+_NO_LATENCY = {"call_s": 0.0, "node_step_s": 0.0, "network_step_s": 0.0}
+# The model with one term less: what it makes of a stack of Megatron-LM.
+VARIANTS: Mapping[str, Callable[[Stack], Stack]] = {
+    "as it is": lambda stack: stack,
+    "memory's rate without limit": lambda stack: replace(stack, memory_share=1e9),
+    "no logits read or written, no optimiser's step": lambda stack: replace(
+        stack, logit_traffic_bytes=0, update_bytes=0
+    ),
+    "what t sends is hidden": lambda stack: replace(stack, tensor_beside=True),
+    "stages do not wait for what they send": lambda stack: replace(stack, pipeline_beside=True),
+    "gradients are sent beside backward": lambda stack: replace(stack, data_beside=True),
+    "no latency": _ring(**_NO_LATENCY),
+    "no latency, links at their full rate": _ring(node_share=1.0, network_share=1.0, **_NO_LATENCY),
+}
+
+
+@cache
+def without(variant: str) -> dict[str, float]:
+    """Returns the mean errors of Megatron-LM's tables in a variant of the model, by table.
+
+    The constants are fitted again, each row or model left out of its own, vTrain's of all.
+    """
+    change = VARIANTS[variant]
+    names, constants = together(MEGATRON_2021.name)
+    if change(MEGATRON_2021).memory_share != MEGATRON_2021.memory_share:
+        constants = tuple(c for c in constants if c.field != "memory_share")
+    found = [replace(run, stack=change(run.stack)) for run in fit_runs(names)]
+    fitted = fit(found, constants)
+    errors: dict[str, list[float]] = {}
+    for run, predicted in zip(found, left_out(found, constants), strict=True):
+        errors.setdefault(run.table, []).append(abs(_time_error(predicted, run)))
+    for run in runs("vTrain 2024, several nodes"):
+        predicted = run.predicted(with_constants(change(run.stack), fitted))
+        errors.setdefault(run.table, []).append(abs(_time_error(predicted, run)))
+    return {table: sum(all_) / len(all_) for table, all_ in errors.items()}
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,11 @@ class Stack:
     `memory_share`, the share of the memory's rate that everything reaches which only moves bytes.
 
     Memory: `weight_bytes`, `gradient_bytes`, `optimiser_bytes` per parameter; `reduce_bytes` of a
-    gradient as it is sent; `update_bytes` that the optimiser's step reads and writes, all told;
-    `logit_bytes` kept per logit, `logit_traffic_bytes` that the loss reads and writes per logit.
+    gradient as it is sent; `update_bytes` that the optimiser's step reads and writes per parameter:
+    gradients read for the norm and for the step and cleared 12, FP32 weight and moments 24, weight
+    2, in round numbers; `logit_bytes` kept per logit, `logit_traffic_bytes` that the loss reads and
+    writes per logit: some ten passes of 4 bytes, for the largest, the exponentials, their sum, the
+    logarithm and the gradient.
 
     Attention: `fused`: its scores never reach memory, and the half behind the causal mask is never
     computed; `attention_share` of the peak that its products reach (None: as other products).
