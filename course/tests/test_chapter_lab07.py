@@ -10,8 +10,9 @@ from chapter import CHAPTERS, Chapter
 
 from distlab import cost
 from distlab.hardware import DGX_H100, H100_SXM, Link
+from distlab.layout import Job
 from distlab.model import GPT3_175B, LLAMA3_405B
-from distlab.planner import split_layers
+from distlab.planner import plan, split_layers
 
 CHAPTER = Chapter("lab07-3d-search")
 FIGURES = CHAPTERS.parent / "figures"
@@ -169,6 +170,13 @@ tp300, dp300, pp300 = place(300, BEST)
 two, none, deep = (2, 48, 8), (8, 96, 1), (8, 6, 16)
 fewer = max(d for d in range(1, 16) if BATCH % d == 0)
 
+# The full planner, on the same job.
+JOB = Job(model=GPT3_175B, batch=BATCH, seq=SEQ, gpus=1_024, cluster=DGX_H100)
+MEGATRON = {"zero": 1, "sequence_parallel": True, "context": 1}
+PLAIN = MEGATRON | {"recompute": "full", "v": 1, "microbatch": 1}
+plain, free = plan(JOB, fixed=PLAIN).best, plan(JOB, fixed=MEGATRON).best
+FOUR = {4: "four"}
+
 SAID = {  # what stands in the chapter, with every number computed here
     "rank 500": f"It is tp {tp500}, dp {dp500}, pp {pp500}. Its tensor group is "
     f"ranks {500 - tp500} to {500 - tp500 + 7}, one node. Its data group is 16 ranks, each 8 after "
@@ -226,6 +234,11 @@ SAID = {  # what stands in the chapter, with every number computed here
     f"8×64×2 takes {step(GPT3, (8, 64, 2)):.2f} s",
     "tables": f"Llama's two tables hold {2 * embedding / 1e9:.1f} billion parameters, and one "
     f"table is {embedding / llama_layer:.2f} of a layer",
+    "planner": f"also picks {plain.layout}: {plain.memory_bytes / GB:.1f} GB, since gradients are "
+    f"summed in FP32, and {plain.step_time_s:.2f} s",
+    "planner, free": f"it picks {free.layout} with {free.layout.v} chunks a stage, microbatches of "
+    f"{FOUR[free.layout.microbatch]} and {'nothing' if free.layout.recompute == 'none' else '?'} "
+    f"recomputed, and fills {free.memory_bytes / GB:.1f} GB: {free.step_time_s:.2f} s",
     "greedy": f"gives {name(greedy)} here, {step(GPT3, greedy):.2f} s",
     "shares": f"Of {best_s:.2f} s, {best['compute'] / best_s * 100:.1f} % are compute, "
     f"{best['TP'] / best_s * 100:.1f} % TP, {best['bubble'] / best_s * 100:.1f} % bubble, "
@@ -337,6 +350,8 @@ def test_claims_without_a_number_hold():
     assert [split_layers(96, 48).count(2), split_layers(126, 16)] == [48, (7, *[8] * 14, 7)]
     assert BATCH == 15 * 102 + 6  # six replicas take one microbatch more
     assert step(GPT3, fitting(GPT3, 768)[0]) == step(GPT3, deep)
+    assert (plain.stack.gradient_bytes, plain.stack.tensor_beside) == (4, True)
+    assert plain.times["TP"] == 0
 
 
 def test_the_formula_of_two_levels_is_what_the_cost_of_rings_says():
