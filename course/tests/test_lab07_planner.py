@@ -88,6 +88,15 @@ def test_predictions_and_measurements(names):
     assert (f"{min(little):.0%}", f"{max(little):.0%}") == (f"{low}%", f"{high}%")
 
 
+def test_a_cluster_that_is_too_small_is_told_what_would_do(names, capsys):
+    exec(CELLS["planner-fewest"], names | {"planner": planner})
+    said = capsys.readouterr().out
+    assert "fits in no layout of 64 GPUs" in said
+    gpus = int(re.findall(r"In whole nodes, (\d+) GPUs would do", said)[0])
+    least = 18 * 405e9 / 80e9  # FP32 gradients: 18 bytes of state for each parameter
+    assert least < gpus < 1.2 * least
+
+
 def test_the_command_runs_as_it_is_written():
     (command,) = re.findall(r"`distlab (plan [^`]+)`", TEXT["planner-published-box"])
     result = CliRunner().invoke(main, command.split())
