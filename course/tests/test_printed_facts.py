@@ -226,6 +226,13 @@ SENT = [
     for rate, time_s in zip((nvlink, network, network), parts_s("GPT-3", G8)[2:], strict=True)
 ]
 links_405b = sum(parts_s("405B", G8)[2:])
+FASTEST = {
+    model: sorted(
+        (grid for grid in GRIDS if gpu_gb(model, grid) <= 80),
+        key=lambda grid: sum(parts_s(model, grid)),
+    )[:6]
+    for model in MODELS
+}
 printed_gb = [state_gb("405B", G8) + inputs_gb("405B", G8) / k for k in (1, 8)]
 
 
@@ -234,6 +241,17 @@ def table_row(p: str, model: str, grid: tuple[int, int, int]) -> tuple:
     found = parts_s(model, grid)
     name = "×".join(map(str, grid))
     return (p, f"| {name} | # | # | # | # | # | # | # |", gpu_gb(model, grid), *found, sum(found))
+
+
+def search_table(p: str, model: str, name: str) -> tuple:
+    """Returns the fact of a table of the six fastest: GB, seconds, bubble in per cent, links."""
+    says, values = f"{name} GB s bubble TP PP DP", []
+    for grid in FASTEST[model]:
+        work, idle, *links = parts_s(model, grid)
+        says += f" {'×'.join(map(str, grid))} # # #% # # #"
+        total_s, share = work + idle + sum(links), idle / (work + idle) * 100
+        values += [gpu_gb(model, grid), total_s, share, *links]
+    return (p, says, *values)
 
 
 RANKS = (0, 1, 2, 3)
@@ -753,6 +771,40 @@ FACTS = [
         "layout_bytes-look",
         ("8.3", "GPT-3 175B, 8×8×16: # GB", gpu_gb("GPT-3", G8)),
         ("8.4", "Llama 3.1 405B, 8×8×16: # GB", gpu_gb("405B", G8)),
+    ),
+    *in_lab(LAB7, "time-numbers", ("8.3", "PFLOP/s: # s", parts_s("GPT-3", G8)[0])),
+    *in_lab(
+        LAB7,
+        "search-look",
+        ("8.1", "GPT-3 175B: # possible, # fit", len(GRIDS), FIT["GPT-3"]),
+        ("8.2", "Llama 3.1 405B: # possible, # fit", len(GRIDS), FIT["405B"]),
+    ),
+    *in_lab(
+        LAB7,
+        "search-best-look",
+        search_table("8.5", "GPT-3", "GPT-3 175B"),
+        search_table("8.4", "405B", "Llama 3.1 405B"),
+    ),
+    *in_lab(
+        LAB7,
+        "compared-assumptions-look",
+        *(
+            ("8.7", f"{flop} FLOP at {share:.1%} of the peak: # s", sum(found))
+            for flop, share in ((6, 0.4), (8, 0.4), (6, 0.375), (8, 0.5))
+            for found in [parts_s("405B", G8, flop=flop, share=share)]
+        ),
+    ),
+    *in_lab(
+        LAB7,
+        "compared-fragile-look",
+        ("8.3", "GPT-3 175B as it is 8×8×16 # s", sum(parts_s("GPT-3", G8))),
+        (
+            "8.8",
+            "six all-reduces 4×16×16 # s, #% ahead",
+            sum(parts_s("GPT-3", (4, 16, 16), reduces=6)),
+            (sum(parts_s("GPT-3", (4, 8, 32), 6)) / sum(parts_s("GPT-3", (4, 16, 16), 6)) - 1)
+            * 100,
+        ),
     ),
     *in_chapter(
         LAB7,
