@@ -98,10 +98,10 @@ MEGATRON_CORE = Stack(
 )
 LLAMA_3 = Stack(name=LLAMA, ring=NCCL_H100, memory_share=_MEMORY, **_of(LLAMA))
 # torchtitan keeps its weights in FP32 and gathers them in BF16: 16 bytes per parameter, of which
-# `weight_bytes` counts 2. FlashAttention-2 reaches 35 % of an H100's peak and up to 73 % of an
-# A100's (Shah et al., 2024; Dao, 2023). Its "selective" computes every second matrix product again:
-# 2nd, 4th and 6th of a layer's seven (K, the attention's output, the MLP's second), 36.5 % of
-# Llama 3 8B's (torchtitan, parallelize_llama.py).
+# `weight_bytes` counts 2. FlashAttention-2 reaches 35 % of an H100's peak (Shah et al., 2024),
+# 50 to 73 % of an A100's (Dao, 2023; 60 % is taken). Its "selective" computes every second
+# matrix product again: 2nd, 4th and 6th of a layer's seven (K, the attention's output, the MLP's
+# second), 36.5 % of Llama 3 8B's (torchtitan, parallelize_llama.py).
 _TITAN = {
     "ring": NCCL_H100,
     "memory_share": _MEMORY,
