@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from nbformat import NotebookNode
 
-from distgrade.course import Course, CourseError, find_course, fresh_seeds
-from distgrade.exercise import Exercise, load
+from distgrade.course import Course, CourseError, find_course
 from distgrade.kernel import Kernel
-from distgrade.notebook import (
-    NotebookError,
-    exercise_of,
-    grade_id,
-    graded_cells,
-    lab_of,
-    nbgrader_of,
-    read_notebook,
-)
-from distgrade.rebuild import Note, rebuild, submission_hash
-from distgrade.runner import Limits, Run, run_notebook
-from distgrade.verify import Outcome, grade
-
-log = logging.getLogger("distgrade")
-
-FAULT = (
-    "This exercise could not be graded: a fault of the grader, not of the answer. Tell the staff."
-)
-
+from distgrade.notebook import NotebookError, lab_of, read_notebook
+from distgrade.rebuild import Note, rebuild
+from distgrade.runner import Limits
+from distgrade.verdicts import grade_built
+from distgrade.verify import Outcome
 
 OUTCOME_KEYS = ("id", "status", "points", "max_points", "message", "diagnosis")
 
@@ -80,7 +64,8 @@ def check_notebook(
     course = course or find_course()
     nb = read_notebook(path)
     lab = lab_of(nb, path)
-    return check_submission(nb, read_release(course, lab), lab, course=course, limits=limits)
+    release = edition_for(course, lab, nb)
+    return check_submission(nb, release, lab, course=course, limits=limits)
 
 
 def check_submission(
@@ -94,12 +79,13 @@ def check_submission(
 ) -> Report:
     """Returns the report on a submission of this release."""
     built, notes = rebuild(nb, release)
-    exercises = lab_rooms(built, lab)
-    run = run_notebook(
-        built, lab, exercises, seeds_for=seeds_for(course, built), limits=limits, kernel=kernel
-    )
-    outcomes = outcomes_of(built, lab, exercises, run)
-    return Report(lab=lab, exercises=tuple(outcomes.values()), notes=tuple(notes))
+    graded = grade_built(built, lab, course, limits=limits, kernel=kernel)
+    return Report(lab=lab, exercises=tuple(graded.outcomes.values()), notes=tuple(notes))
+
+
+def edition_for(course: Course, lab: str, submission: NotebookNode) -> NotebookNode:
+    """Returns the release that a submission is graded by."""
+    return read_release(course, lab)
 
 
 def read_release(course: Course, lab: str) -> NotebookNode:
@@ -110,52 +96,3 @@ def read_release(course: Course, lab: str) -> NotebookNode:
             raise CourseError(f"release/ has no {lab} yet: run `distgrade release`.")
         raise NotebookError(f"there is no lab {lab} in this course (released labs: {known}).")
     return read_notebook(course.release(lab))
-
-
-def lab_rooms(nb: NotebookNode, lab: str) -> list[Exercise]:
-    """Returns the exercises of the notebook's test cells; one that can't be loaded is left out."""
-    rooms = []
-    for test_id in graded_cells(nb):
-        try:
-            rooms.append(load(exercise_of(test_id, lab)))
-        except Exception:
-            log.exception("the room of %s can't be loaded", test_id)
-    return rooms
-
-
-def seeds_for(course: Course, built: NotebookNode) -> Callable[[Exercise], Sequence[int]]:
-    """Returns the seeds of a submission: the frozen one, then one that is its own."""
-    secret, digest = course.secret(), submission_hash(built)
-    return lambda exercise: (0, *fresh_seeds(secret, exercise.id, digest))
-
-
-def outcomes_of(
-    nb: NotebookNode, lab: str, exercises: Sequence[Exercise], run: Run
-) -> dict[str, Outcome]:
-    """Returns an outcome for every test cell, by exercise id, whatever goes wrong in between."""
-    known = {e.id: e for e in exercises}
-    outcomes = {}
-    for test_id, cell in graded_cells(nb).items():
-        name = exercise_of(test_id, lab)
-        result = run.results.get(name)
-        if name not in known or result is None:
-            outcomes[name] = fault(name, cell)
-        elif isinstance(result, Outcome):
-            outcomes[name] = result
-        else:
-            try:
-                outcomes[name] = grade(known[name], result)
-            except Exception:
-                log.exception("%s can't be graded", name)
-                outcomes[name] = fault(name, cell)
-    return outcomes
-
-
-def fault(name: str, cell: NotebookNode) -> Outcome:
-    """Returns the outcome of a test cell that our own mistake keeps from being graded."""
-    points = nbgrader_of(cell).get("points", 0)
-    points = float(points) if isinstance(points, int | float) else 0.0
-    log.error("no verdict on %s (cell %s)", name, grade_id(cell))
-    return Outcome(
-        id=name, status="error", points=0.0, max_points=points, message=FAULT, diagnosis=""
-    )

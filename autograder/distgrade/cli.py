@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from distgrade import quickly  # noqa: F401 (first)
 from distgrade.course import CourseError, find_course
 from distgrade.notebook import NotebookError, canonical, read_notebook, write_canonical
 
@@ -99,6 +100,38 @@ def _text(text: str, style: str = ""):
     return Text(
         text, style=style
     )  # a Text is not read as markup: students' words may hold brackets
+
+
+@main.command()
+@click.argument("lab")
+@click.option("--jobs", "-j", type=click.IntRange(1), help="Submissions at a time [cores].")
+@click.option("--student", "-s", multiple=True, help="Only this student; may be repeated.")
+@click.option("--again", is_flag=True, help="Grade also what is graded and has not changed.")
+def grade(lab: str, jobs: int | None, student: tuple[str, ...], again: bool) -> None:
+    """Grade all submissions of LAB into the gradebook.
+
+    Broken off, it goes on where it stopped; what has not changed is not graded again; marks given
+    by hand stay. Exit code 0: all are graded; 1: somebody must look; 2: it can't go on.
+    """
+    from distgrade.classroom import Class, grade_class, summary
+    from distgrade.parallel import cores
+
+    course = find_course()
+    console = Console()
+    klass = Class(course, _full_name(lab, course.released_labs()))
+    rows = grade_class(klass, jobs=jobs or cores(), students=student, again=again, console=console)
+    console.print(summary(rows, klass))
+    sys.exit(0 if all(row.graded for row in rows) else 1)
+
+
+def _full_name(lab: str, labs: tuple[str, ...]) -> str:
+    """Returns the lab's whole name for its number, such as lab03; others stay as they are."""
+    found = [name for name in labs if name == lab or name.partition("-")[0] == lab]
+    if found:
+        return found[0]
+    near = difflib.get_close_matches(lab, labs, 1)
+    hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(labs)}."
+    raise CourseError(f"there is no lab {lab!r}.{hint}")
 
 
 @main.command()

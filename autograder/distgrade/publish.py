@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 
 from traitlets.config import Config
@@ -25,18 +26,34 @@ def load_config(root: Path) -> Config:
 
 
 def publish(course: Course, labs: tuple[str, ...] | None = None) -> dict[str, bool]:
-    """Writes `release/` and the gradebook; returns for each lab whether its release changed."""
-    config = load_config(course.root)
+    """Writes `release/` and the gradebook; returns for each lab whether its release changed.
+
+    A lab that did not change keeps its files, so whoever reads them meanwhile finds them whole.
+    """
     changed = {}
-    for lab in labs or course.labs():
-        before = _files(course.root / "release" / lab)
-        _generate(config, lab)
-        changed[lab] = _files(course.root / "release" / lab) != before
+    with tempfile.TemporaryDirectory(dir=_state(course)) as folder:
+        config = load_config(course.root)
+        config.CourseDirectory.release_directory = folder
+        for lab in labs or course.labs():
+            _generate(config, lab)
+            fresh, there = Path(folder) / lab, course.root / "release" / lab
+            changed[lab] = _files(fresh) != _files(there)
+            if changed[lab]:
+                shutil.rmtree(there, ignore_errors=True)
+                there.parent.mkdir(exist_ok=True)
+                fresh.rename(there)
     if labs is None:
         for lab in set(course.released_labs()) - set(course.labs()):
             shutil.rmtree(course.root / "release" / lab)
             changed[lab] = True
     return changed
+
+
+def _state(course: Course) -> Path:
+    """Returns the folder of what is not committed, on the same disk as `release/`."""
+    folder = course.root / ".distgrade"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def stale(course: Course) -> list[str]:
@@ -72,10 +89,10 @@ def _generate(config: Config, lab: str) -> None:
     from nbgrader.converters.base import NbGraderException
     from nbgrader.coursedir import CourseDirectory
 
-    config = Config(config)
+    config = deepcopy(config)
     config.CourseDirectory.assignment_id = lab
     converter = GenerateAssignment(coursedir=CourseDirectory(config=config), config=config)
-    with _errors_of(converter.log) as errors:
+    with errors_of(converter.log) as errors:
         try:
             converter.start()
         except (NbGraderException, SystemExit):
@@ -85,13 +102,17 @@ def _generate(config: Config, lab: str) -> None:
                     f"{lab} gained or lost graded cells, but the gradebook holds submissions of it:"
                     " move gradebook.db aside, release, and grade again."
                 ) from None
-            lines = [line.strip() for line in said.splitlines() if line.strip()]
-            reason = next((x for x in reversed(lines) if "Error" in x), lines[-1] if lines else "")
-            raise CourseError(f"nbgrader could not release {lab}: {reason}") from None
+            raise CourseError(f"nbgrader could not release {lab}: {reason_in(said)}") from None
+
+
+def reason_in(said: str) -> str:
+    """Returns the line of nbgrader's log that names the error, or its last line."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return next((x for x in reversed(lines) if "Error" in x), lines[-1] if lines else "")
 
 
 @contextmanager
-def _errors_of(logger: logging.Logger) -> Iterator[list[str]]:
+def errors_of(logger: logging.Logger) -> Iterator[list[str]]:
     """Keeps what nbgrader logs as an error; the rest of its log is noise here."""
     errors: list[str] = []
 

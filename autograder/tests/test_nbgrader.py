@@ -17,17 +17,17 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import determine_grade
 from traitlets.config import Config
 
-from distgrade import check as check_module
-from distgrade import class_demo
-from distgrade.check import FAULT, check_submission, outcomes_of
+from distgrade import class_demo, verdicts
+from distgrade.check import check_submission
 from distgrade.course import Course
 from distgrade.engine import observe_here
 from distgrade.exercise import GraderError, load
 from distgrade.nbgrader.release import name_stubs
 from distgrade.nbgrader.verify import NOT_RUN, Verify, verdict
-from distgrade.notebook import graded_cells
+from distgrade.notebook import exercise_of, graded_cells
 from distgrade.publish import load_config
 from distgrade.runner import Run
+from distgrade.verdicts import FAULT, fault, verdict_on
 from distgrade.verify import Outcome
 
 SLOW = pytest.mark.slow
@@ -131,21 +131,25 @@ def test_a_notebook_that_was_not_executed_earns_nothing():
 
 
 def test_a_fault_of_the_grader_earns_nothing_and_says_so(monkeypatch):
-    rooms = [load(name) for name in worth()]
-    right = {room.id: room.also_right[0] for room in rooms}
+    cells = graded_cells(released_lab())
+    rooms = {test: load(exercise_of(test, LAB)) for test in cells}
+    right = {room.id: room.also_right[0] for room in rooms.values()}
     seeds = (0, 5)
-    run = Run({r.id: observe_here(r, right[r.id].objects(), seeds) for r in rooms})
-    nb = released_lab()
-    assert {o.status for o in outcomes_of(nb, LAB, rooms, run).values()} == {"passed"}
+    run = Run({r.id: observe_here(r, right[r.id].objects(), seeds) for r in rooms.values()})
+    assert {verdict_on(room, room.id, run).status for room in rooms.values()} == {"passed"}
 
     def broken(exercise, observations):
         raise GraderError("references missing")
 
-    monkeypatch.setattr(check_module, "grade", broken)
-    for cell in graded_cells(verify_step({"distgrade": (rooms, run)})).values():
+    monkeypatch.setattr(verdicts, "grade", broken)
+    assert [verdict_on(room, room.id, run) for room in rooms.values()] == [None] * len(rooms)
+    for room in (None, rooms["row_linear-test"]):  # no such room; no result
+        assert verdict_on(room, F, Run()) is None
+    faults = {exercise_of(test, LAB): fault(test, cell) for test, cell in cells.items()}
+    for cell in graded_cells(verify_step({"distgrade": faults})).values():
         assert determine_grade(cell)[0] == 0
         assert FAULT in cell.outputs[0].traceback[0]
-    for cell in graded_cells(verify_step({"distgrade": ([], Run())})).values():  # no such rooms
+    for cell in graded_cells(verify_step({"distgrade": {}})).values():  # no verdict at all
         assert determine_grade(cell)[0] == 0
 
 

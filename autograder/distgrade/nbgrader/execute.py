@@ -5,13 +5,13 @@ from __future__ import annotations
 import nbgrader.preprocessors
 from traitlets import Float
 
-from distgrade.check import lab_rooms, seeds_for
 from distgrade.nbgrader.where import course_of, release_of
-from distgrade.runner import Limits, run_notebook
+from distgrade.runner import Limits
+from distgrade.verdicts import grade_built
 
 
 class Execute(nbgrader.preprocessors.Execute):
-    """Runs a rebuilt notebook; test cells are never executed.
+    """Runs a rebuilt notebook, or takes what is kept of a run; test cells are never executed.
 
     The name is nbgrader's on purpose: `c.Execute.timeout` and `--no-execute` mean the same here.
     """
@@ -27,19 +27,16 @@ class Execute(nbgrader.preprocessors.Execute):
         if found is None:
             return super().preprocess(nb, resources, km)
         lab, _ = found
-        exercises = lab_rooms(nb, lab)
-        run = run_notebook(
-            nb,
-            lab,
-            exercises,
-            seeds_for=seeds_for(course_of(self), nb),
-            limits=Limits(
-                cell_s=float(self.timeout or 30),
-                exercise_s=self.exercise_timeout,
-                notebook_s=self.notebook_timeout,
-            ),
-        )
-        for place, outputs in run.outputs.items():
+        graded = grade_built(nb, lab, course_of(self), limits=self.limits(), keep=True)
+        for place, outputs in graded.outputs.items():
             nb.cells[place].outputs = outputs
-        resources["distgrade"] = (exercises, run)
+        resources["distgrade"] = graded.outcomes
         return nb, resources
+
+    def limits(self) -> Limits:
+        """Returns the configured limits."""
+        return Limits(
+            cell_s=float(self.timeout or 30),
+            exercise_s=self.exercise_timeout,
+            notebook_s=self.notebook_timeout,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from copy import deepcopy
 from pathlib import Path
 
 from nbgrader.api import Gradebook, MissingEntry
@@ -30,7 +31,7 @@ def ensure_assignment(*, assignment: str, config: Config, **_) -> None:
     from nbgrader.converters import GenerateAssignment
     from nbgrader.coursedir import CourseDirectory
 
-    config = Config(config)
+    config = deepcopy(config)  # a shallow copy would send everybody to the folder below
     courses = CourseDirectory(config=config)
     if knows(courses.db_url, courses.course_id, assignment):
         return

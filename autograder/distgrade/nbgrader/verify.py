@@ -11,11 +11,10 @@ import nbformat
 from nbformat import NotebookNode
 from nbgrader.preprocessors import NbGraderPreprocessor
 
-from distgrade.check import FAULT, outcomes_of
 from distgrade.nbgrader.where import release_of
 from distgrade.notebook import distlab_of, exercise_of, grade_id, is_test, nbgrader_of, strip_hidden
 from distgrade.outputs import plain
-from distgrade.runner import Run
+from distgrade.verdicts import FAULT
 from distgrade.verify import Outcome
 
 NOT_RUN = "The notebook was not executed, so nothing was graded."
@@ -30,21 +29,13 @@ class Verify(NbGraderPreprocessor):
         if found is None:
             return nb, resources
         lab, _ = found
-        verdicts: dict[str, Outcome] = {}
-        if "distgrade" in resources:
-            exercises, run = resources.pop("distgrade")
-            try:
-                verdicts = outcomes_of(nb, lab, exercises, run)
-            except Exception:
-                self.log.exception("no verdicts on %s", lab)
-            reason = FAULT
-        else:
-            run, reason = Run(), NOT_RUN
+        verdicts = resources.pop("distgrade", None)
+        reason = NOT_RUN if verdicts is None else FAULT
         notes = distlab_of(nb).get("notes", [])
         for cell in nb.cells:
             if is_test(cell):
                 name = grade_id(cell) or ""
-                outcome = verdicts.get(exercise_of(name, lab))
+                outcome = (verdicts or {}).get(exercise_of(name, lab))
                 told = [
                     text for where, text in notes if where in (name, name.removesuffix("-test"))
                 ]
