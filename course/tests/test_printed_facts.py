@@ -236,6 +236,24 @@ FASTEST = {
 printed_gb = [state_gb("405B", G8) + inputs_gb("405B", G8) / k for k in (1, 8)]
 
 
+layer_kept = 34 * sbh + 5 * a * s * s  # what a layer of GPT-3 keeps
+# Llama's layers share what its tables leave; stage 1 of 8 has 16, and 7 microbatches in flight.
+one_layer = (405_853_388_800 - 2 * 128_256 * 16_384 - 16_384) / 126
+fullest_gb = (
+    16 * one_layer / 8 * (2 + 2 + 12 / 16) + (7 * 16 * 2 + 34 + 5 * 16) * s * 16_384 / 8
+) / GB
+
+
+def states(model: str, *shares: int) -> list[float]:
+    """Returns what a GPU keeps between steps where so many share a replica."""
+    return [state_gb(model, (tp, 1, 1_024 // tp)) for tp in shares]
+
+
+TOO_LARGE = "t · p = 4: # GB, doesn't fit t · p = 8: # GB, doesn't fit"
+FITS_FROM_16 = f"{TOO_LARGE} t · p = 16: # GB, fits"
+FITS_FROM_32 = f"{TOO_LARGE} t · p = 16: # GB, doesn't fit t · p = 32: # GB, fits"
+
+
 def table_row(p: str, model: str, grid: tuple[int, int, int]) -> tuple:
     """Returns the fact of a row: GB, five parts, their sum."""
     found = parts_s(model, grid)
@@ -768,9 +786,84 @@ FACTS = [
     ),
     *in_lab(
         LAB7,
+        "state-numbers",
+        ("8.2", f"GPT-3 175B on 1,024 GPUs: {FITS_FROM_16}", *states("GPT-3", 4, 8, 16)),
+        ("8.2", f"405B on 1,024 GPUs: {FITS_FROM_32}", *states("405B", 4, 8, 16, 32)),
+    ),
+    *in_lab(
+        LAB7,
         "layout_bytes-look",
         ("8.3", "GPT-3 175B, 8×8×16: # GB", gpu_gb("GPT-3", G8)),
         ("8.4", "Llama 3.1 405B, 8×8×16: # GB", gpu_gb("405B", G8)),
+        *(
+            (
+                "1.11",
+                f"8×{p}×{128 // p}: # GB (weights # GB, gradients # GB, optimiser states # GB, "
+                "activations # GB)",
+                gpu_gb("GPT-3", (8, p, 128 // p)),
+                *(2 * 175 / (8 * p) for _ in ("weights", "gradients")),
+                12 * 175 / 1_024,
+                (L * full + layer_kept) / 8 / GB,  # of all L layers, whatever p is
+            )
+            for p in (1, 2, 4, 8, 16)
+        ),
+    ),
+    *in_lab(
+        LAB7,
+        "layout_bytes-readings",
+        *(
+            (
+                "8.6",
+                f"{name}: GB on 8×8×16; how many of # fit as it is printed #; # inputs shared "
+                "by t #; # and one layer at work #; # two inputs for each layer #; #",
+                len(GRIDS),
+                *(
+                    x
+                    for more in (inputs_gb(m, G8), inputs_gb(m, G8) / 8)
+                    for x in (state_gb(m, G8) + more, FIT[m])
+                ),
+                *(gpu_gb(m, G8), FIT[m]),
+                *(state_gb(m, G8) + 2 * inputs_gb(m, G8) / 8, FIT[m]),
+            )
+            for m, name in (("GPT-3", "GPT-3 175B"), ("405B", "Llama 3.1 405B"))
+        ),
+    ),
+    *in_lab(LAB7, "layout_bytes-lie", ("8.2", "let the same # and # layouts fit", *FIT.values())),
+    *in_lab(
+        LAB7,
+        "pareto-look",
+        *(
+            (
+                "8.5",
+                f"{'×'.join(map(str, grid))}: # GB, # s",
+                gpu_gb("GPT-3", grid),
+                sum(parts_s("GPT-3", grid)),
+            )
+            for grid in ((8, 64, 2), (8, 32, 4), (8, 16, 8), G8)
+        ),
+    ),
+    *in_lab(
+        LAB7,
+        "mfu-look",
+        *(
+            (
+                "8.7",
+                f"{name}, 8×8×16: MFU #%, HFU #%; 6Ψ alone #%",
+                *(100 * part for part in (run, run * 4 / 3, parts_s(m, G8, 6, 6, 1)[0] / step)),
+            )
+            for m, name in (("GPT-3", "GPT-3"), ("405B", "405B"))
+            for step in [sum(parts_s(m, G8))]
+            for scores in [4 * s * MODELS[m][1] * MODELS[m][2] / (2 * MODELS[m][0])]
+            for run in [parts_s(m, G8, 6, 6, 1)[0] * (1 + scores) / step]
+        ),
+    ),
+    *in_lab(LAB7, "mfu-box", ("8.7", "As MFU it is # %", 50 * 6 / 8)),
+    *in_lab(
+        LAB7,
+        "worst_stage_bytes-look",
+        ("8.10", "fullest: stage 1, # GB", fullest_gb),
+        ("8.2", "GPT-3 175B: # of # fit", FIT["GPT-3"], len(GRIDS)),
+        ("8.2", "Llama 3.1 405B: # of # fit", FIT["405B"], len(GRIDS)),
     ),
     *in_lab(LAB7, "time-numbers", ("8.3", "PFLOP/s: # s", parts_s("GPT-3", G8)[0])),
     *in_lab(
