@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 MEASURED = {  # cells that measure, by the beginning of their ids: they alone may bring in torch
     "lab01-memory-math": ("saved_activation_bytes", "peak_from_trace-look"),
     "lab05-layer-partitioning": ("profile_layers",),
-    "lab07-3d-search": (),
+    "lab07-3d-search": ("hierarchical_all_reduce", "train_3d"),
 }
 
 
