@@ -49,10 +49,11 @@ def test_simulator_and_gloo_train_to_equal_losses_in_a_notebook(name):
 
 
 @pytest.mark.parametrize("name", [pytest.param("train_small_transformer", marks=SLOW)])
-def test_the_same_file_runs_under_torchrun(name):
+def test_the_same_file_runs_under_torchrun(name, tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command = [*torchrun, "--nproc-per-node", "4", str(EXAMPLES / f"{name}.py")]
     env = {k: v for k, v in os.environ.items() if not k.startswith("COV_")}
+    env["TMPDIR"] = str(tmp_path)  # torchrun leaves a folder of logs
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, check=False, env=env
     )

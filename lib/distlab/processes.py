@@ -6,7 +6,6 @@ over the loopback interface, and end with the run: however it ends, none is left
 """
 
 import contextlib
-import multiprocessing as mp
 import os
 import pickle
 import shutil
@@ -21,7 +20,7 @@ from typing import Any
 
 import torch
 
-from distlab import isolate, rankstate, reports, worker
+from distlab import forkserver, isolate, rankstate, reports, worker
 from distlab.board import Board
 from distlab.diagnosis import Watcher
 from distlab.errors import DistError, RankDiedError, RankExitedError
@@ -125,9 +124,7 @@ class _Team:
         )
         file = self._folder / "orders"
         file.write_bytes(pickle.dumps(orders))
-        context = mp.get_context("forkserver")
-        context.set_forkserver_preload(["distlab.worker"])
-        with _no_main_module():
+        with forkserver.context() as context:
             for rank in range(self._n):
                 here, there = context.Pipe()
                 process = context.Process(
@@ -296,17 +293,3 @@ def _rebuilt(rank: int, n: int, packed: bytes | None, summary: str, text: str) -
         error = DistError(f"rank {rank} raised {summary}")
     error.add_note(f"[raised on rank {rank} of {n}, in a process of its own]\n{text}")
     return error
-
-
-@contextlib.contextmanager
-def _no_main_module() -> Iterator[None]:
-    """Keeps new processes from importing the caller's script again."""
-    main = sys.modules["__main__"]
-    kept = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
-    for name in kept:
-        setattr(main, name, None)
-    try:
-        yield
-    finally:
-        for name, value in kept.items():
-            setattr(main, name, value)

@@ -446,3 +446,41 @@ def _is_ours(inode: str) -> bool:
         except OSError:
             continue
     return f"socket:[{inode}]" in links
+
+
+KILLED = """
+import os
+import signal
+
+from distlab import run
+
+
+def group_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[2])
+
+
+def work(comm):
+    return os.getppid()  # the forkserver
+
+forkserver, _ = run(work, 2, engine="gloo").values
+assert os.listdir(os.environ["TMPDIR"])  # the forkserver's socket
+assert group_of(forkserver) != os.getpgrp()  # a notebook kernel ends those of its own group
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_caller_that_is_killed_leaves_no_folder_and_no_process(tmp_path):
+    file, scratch = tmp_path / "script.py", tmp_path / "scratch"
+    file.write_text(KILLED, encoding="utf-8")
+    scratch.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        env=os.environ | {"TMPDIR": str(scratch)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )  # its helpers hold its output open: they are gone as well when this returns
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert os.listdir(scratch) == []

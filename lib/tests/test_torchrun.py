@@ -1,5 +1,6 @@
 """The same file under torchrun: `run` joins the world that is there."""
 
+import os
 import subprocess
 import sys
 
@@ -101,6 +102,7 @@ def torchrun(folder, text):
         text=True,
         timeout=240,
         check=False,
+        env=os.environ | {"TMPDIR": str(folder)},  # torchrun leaves a folder of logs
     )
 
 
