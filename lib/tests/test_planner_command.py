@@ -106,7 +106,7 @@ def test_the_picture_goes_to_a_file(tmp_path):
             ("--model", "gpt-3-175b", "--gpus", "8", "--batch", "8", "--seq", "2048"),
             "fits in no layout of 8 GPUs: the smallest, 8×1×1, sequence parallel, full recompute,",
         ),
-        ((*GPT, "--tp", "3"), "No t · p · d · context with t = 3 is the 1,024 GPUs of the job."),
+        ((*GPT, "--tp", "3"), "No t · p · d · context with t = 3 makes 1,024 GPUs."),
         ((*GPT, "--tp", "16"), "The 16 ranks of t do not fit in a node of 8."),
         (("--model", "mixtral-8x7b", *GPT[2:]), "Mixtral 8x7B has experts"),
         ((*GPT, "--json", "--csv"), "--json and --csv are two outputs: choose one."),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SIZES = ("t", "p", "d", "context")  # their product is the number of GPUs
 MOST_NODES = 512  # further nobody looks for a number of nodes that would do
 
+_FREED = ("zero", "recompute", "sequence_parallel", "microbatch", "v", "context", "p", "t", "d")
+
 # A smaller layout than these makes none of the others: one chunk, one sequence, all computed again.
 _SMALLEST = {"v": 1, "microbatch": 1, "recompute": "full"}
 _REPLICAS = next(i for i, rule in enumerate(RULES) if rule.name == "replicas")
@@ -53,7 +55,7 @@ def _nearest(plan: "Plan") -> str:
     found = plan.estimate(place)
     largest = max(found.memory, key=found.memory.get)
     return (
-        f"{plan.job.model.name} fits in no layout of {plan.job.gpus:,} GPUs{_given(plan.fixed)}: "
+        f"{plan.job.model.name} fits in no layout of {_gpus(plan.job)}{_given(plan.fixed)}: "
         f"the smallest, {layout_words(found.layout)}, needs {size_text(found.memory_bytes)} of "
         f"{size_text(plan.limit_bytes)} ({largest} {size_text(found.memory[largest])})."
     )
@@ -65,8 +67,7 @@ def _what_would_fit(plan: "Plan") -> str:
         layout = _smallest(job, stack, loosened, limit)
         if layout is not None:
             freed = [axis for axis in plan.fixed if axis not in loosened]
-            values = ", ".join(f"{axis} = {getattr(layout, axis)}" for axis in freed)
-            return f"It fits with {values}."
+            return f"It fits {_demands({axis: getattr(layout, axis) for axis in freed})}."
     for nodes in range(1, MOST_NODES + 1):
         more = replace(job, gpus=nodes * job.cluster.gpus_per_node)
         if more.gpus < _fewest_gpus(plan):
@@ -78,8 +79,8 @@ def _what_would_fit(plan: "Plan") -> str:
 
 
 def _loosened(fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields the demands without one of them, then without any."""
-    for axis in fixed:
+    """Yields the demands without one of them, options before sizes, then without any."""
+    for axis in sorted(fixed, key=_FREED.index):
         yield {a: value for a, value in fixed.items() if a != axis}
     if len(fixed) > 1:
         yield {}
@@ -108,9 +109,12 @@ def _no_layout(plan: "Plan") -> str:
     """Returns why there is nothing to price."""
     job, refused = plan.job, plan.space.refused
     if not len(refused):
-        given = ", ".join(f"{axis} = {plan.fixed[axis]}" for axis in plan.fixed if axis in SIZES)
-        return f"No t · p · d · context with {given} is the {job.gpus:,} GPUs of the job."
+        given = _demands({axis: value for axis, value in plan.fixed.items() if axis in SIZES})
+        return f"No t · p · d · context {given} makes {_gpus(job)}."
+    everywhere = [i for i, rule in enumerate(RULES) if np.all(rule.broken(job, refused))]
     places = np.flatnonzero(plan.space.broken == _REPLICAS)
+    if _REPLICAS in everywhere:
+        places = np.arange(len(refused))
     if len(places):
         replicas = np.unique(refused.d[places])
         whole = replicas * plan.fixed.get("microbatch", 1)
@@ -120,13 +124,29 @@ def _no_layout(plan: "Plan") -> str:
         few = ", ".join(f"{d:,}" for d in replicas[:4])
         return (
             f"A batch of {job.batch:,} is shared evenly by no number of replicas that "
-            f"{job.gpus:,} GPUs allow{_given(plan.fixed)} (d = {few}"
+            f"{_gpus(job)} allow{_given(plan.fixed)} (d = {few}"
             f"{' …' if len(replicas) > 4 else ''}): the nearest that works is {nearest:,}."
         )
     last = int(np.argmax(plan.space.broken))  # it came furthest before it broke a rule
-    sentence = RULES[plan.space.broken[last]].sentence(job, refused[last])
-    return f"No layout of {job.gpus:,} GPUs keeps the rules{_given(plan.fixed)}. {sentence}"
+    rule = RULES[everywhere[0] if everywhere else plan.space.broken[last]]
+    sentence = rule.sentence(job, refused[last])
+    return f"No layout of {_gpus(job)} keeps the rules{_given(plan.fixed)}. {sentence}"
+
+
+def _gpus(job: Job) -> str:
+    return f"{job.gpus:,} GPU{'s' * (job.gpus != 1)}"
 
 
 def _given(fixed: Mapping[str, Any]) -> str:
-    return f" with {', '.join(f'{a} = {value}' for a, value in fixed.items())}" if fixed else ""
+    return f" {_demands(fixed)}" if fixed else ""
+
+
+def _demands(fixed: Mapping[str, Any]) -> str:
+    """Returns demands in words: "with t = 8, ZeRO 1, full recompute"."""
+    words = {
+        "sequence_parallel": lambda on: f"{'' if on else 'no '}sequence parallelism",
+        "recompute": lambda which: f"{which.replace('none', 'no')} recompute",
+        "zero": lambda stage: f"ZeRO {stage}" if stage else "no ZeRO",
+    }
+    said = [words.get(a, lambda x, a=a: f"{a} = {x:,}")(value) for a, value in fixed.items()]
+    return f"with {', '.join(said)}"
