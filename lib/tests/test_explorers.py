@@ -381,7 +381,16 @@ def check_picture(page, name):
         assert apart, f"{a!r} lies on {b!r}"
 
 
-@pytest.mark.parametrize("name", EXPLORERS)
+SLOW_AT_ENDS = {"schedule", "partition"}  # 256 schedules of up to 8,192 bars; `make test` has them
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_AT_ENDS else [])
+        for name in EXPLORERS
+    ],
+)
 def test_every_control_at_its_ends_shows_a_picture_or_a_sentence(name):
     start, controls, view = EXPLORERS[name]
     for i, chosen in enumerate(ends(controls)):
