@@ -217,7 +217,8 @@ def plan(
 
     `stack` holds the constants of hardware and software (that of the job's GPU unless given).
     `fixed` gives axes of `Layout` one value each, as `{"t": 8, "recompute": "selective"}`.
-    `limit_bytes` is what one GPU may hold (its memory unless given).
+    `limit_bytes` is what one GPU may hold (its memory unless given; nothing of it is set aside for
+    what a framework keeps for itself).
 
     Cost: about a microsecond a layout; 610,728 of them for GPT-3 on 1,024 GPUs.
 
