@@ -18,8 +18,11 @@ NAMES = ("step_time",)
 FORBID = ()
 TOLERANCE = Close(1e-9, "products in any order; a bubble may be the difference of two times")
 CREDIT = {"compute, bubble": 2, "communication": 4}
-_SMALL = {"layers": 20, "hidden": 96, "seq": 50, "batch": 84, "psi": 7.5e6}
+_A100 = [312e12, 0.4, 300e9, 25e9]  # peak, mfu, bytes per second in a node and between nodes
+_H100 = [989e12, 0.5, 450e9, 50e9]
+_SMALL = {"layers": 20, "hidden": 96, "seq": 50, "batch": 84, "psi": 7.5e6, "rates": _A100}
 _GPT3 = {"layers": 96, "hidden": 12_288, "seq": 2_048, "batch": 1_536, "psi": 175e9}
+_GPT3 |= {"rates": _H100}
 CASES = (
     Case("8×8×16 of GPT-3", "compute, bubble", **_GPT3, layout=[8, 8, 16, 1, 1]),
     Case("two chunks a stage", "compute, bubble", **_SMALL, layout=[2, 3, 7, 2, 1]),
@@ -38,11 +41,17 @@ CASES = (
 def given(case, seed):
     # Fresh seeds train another model, for longer, on a faster GPU and on other links.
     t, p, d, _, _ = case.layout
+    peak, mfu, in_node, network = case.rates
     return {
         "model": [case.layers, case.hidden + 12 * (seed % 31)],
         "job": [case.psi * (1 + seed % 53), case.batch, case.seq + seed % 41, t * p * d],
         "layout": case.layout,
-        "rates": [989e12 + seed % 101 * 1e12, 0.5, 450e9 + seed % 37 * 1e9, 50e9 + seed % 7 * 1e9],
+        "rates": [
+            peak + seed % 101 * 1e12,
+            mfu,
+            in_node + seed % 37 * 1e9,
+            network + seed % 7 * 1e9,
+        ],
     }
 
 
@@ -299,6 +308,22 @@ network_for_all = slip(
     by_formulas,
     "tp goes over the network: its t ranks sit in one node, on the node's link.",
     ("node = job.cluster.node_link.", "node = job.cluster.network."),
+)
+rates_of_h100 = slip(
+    by_formulas,
+    "The links are taken to be an H100's: the job's cluster says how fast its links are.",
+    ("node = job.cluster.node_link.rate_bytes_per_s", "node = 450e9"),
+    ("network = job.cluster.network.rate_bytes_per_s", "network = 50e9"),
+)
+gpu_of_h100 = slip(
+    by_formulas,
+    "The GPU is taken to be an H100: the job's cluster says which peak and which mfu.",
+    ("job.cluster.gpu.peak_flop_per_s * job.cluster.mfu", "989e12 * 0.5"),
+)
+scattered = slip(
+    by_formulas,
+    "pp is divided by t: here each of the t ranks sends the whole tensor to its neighbour.",
+    ("2 * m * v * message", "2 * m * v * message / t"),
 )
 forward_only = slip(
     by_formulas,
