@@ -69,6 +69,9 @@ def observe(student, given):
     held = student.layout_bytes(job, Layout(**given["layout"]))
     if not isinstance(held, dict):
         raise TypeError("`layout_bytes` should return a dict.")
+    missing = [part for part in given["ask"] if part not in held]
+    if missing:
+        raise TypeError(f"`layout_bytes` should return a dict with the part {missing[0]!r}.")
     asked = {part: held[part] for part in given["ask"]}
     return {part: v.item() if hasattr(v, "item") else v for part, v in asked.items()}
 
@@ -161,6 +164,16 @@ all_sharded = slip(
     "Everything is cut by d: that is ZeRO-3. At stage 1 only the optimiser states are.",
     ('"weights": 2 * share', '"weights": 2 * share / d'),
     ('"gradients": 2 * share', '"gradients": 2 * share / d'),
+)
+d_from_the_job = slip(
+    by_formulas,
+    "d comes from `job.gpus` here: the layout says it, and may leave GPUs of the job idle.",
+    ("layout.d, layout.microbatch", "job.gpus // (layout.t * layout.p), layout.microbatch"),
+)
+counted_from_the_shape = slip(
+    by_formulas,
+    "Parameters are counted as 12Lh²: take `job.params`, which has the tables too.",
+    ("job.params / (t * p)", "12 * job.model.layers * h * h / (t * p)"),
 )
 stages_forgotten = slip(
     by_formulas,
@@ -277,6 +290,11 @@ activations_whole = slip(
     ("2 * s * b * h / t", "2 * s * b * h"),
     ("(34 + 5 * a * s / h) / t", "(34 + 5 * a * s / h)"),
 )
+norms_whole = slip(
+    by_formulas,
+    "10sbh of the layer at work stay whole here, as without sequence parallelism: divide all by t.",
+    ("(34 + 5 * a * s / h) / t", "(10 + (24 + 5 * a * s / h) / t)"),
+)
 no_layer_at_work = slip(
     by_formulas,
     "The layer at work is missing: while it is recomputed, all that it keeps is there.",
@@ -312,6 +330,13 @@ one_byte_inputs = slip(
     by_formulas,
     "The inputs are BF16: 2 bytes for each of the sbh numbers.",
     ("inputs = 2 * s", "inputs = s"),
+)
+gigabytes = slip(
+    by_formulas,
+    "These are GB: bytes are asked for.",
+    ("share = job.params", "share = 1e-9 * job.params"),
+    ("inputs = 2", "inputs = 2e-9"),
+    ("at_work = s", "at_work = 1e-9 * s"),
 )
 element_size_twice = slip(
     by_formulas,

@@ -15,7 +15,8 @@ NAMES = ("mfu",)
 FORBID = ()
 TOLERANCE = Close(1e-12, "products of floats are rounded, in any order of factors")
 CREDIT = {"MFU": 2, "HFU": 2}
-SMALL = dict(layers=3, hidden=40, heads=5, head_dim=6, batch=4, seq=9, gpus=6, params=1_009.0)
+SMALL = dict(layers=4, hidden=40, heads=6, kv_heads=2, head_dim=5, params=1_009.0)
+SMALL |= dict(batch=4, seq=9, gpus=6)
 CASES = (
     Case("nothing again", "MFU", job=SMALL, recompute="none", step_s=0.5),
     Case("full", "MFU", job=SMALL | {"gpus": 5}, recompute="full", step_s=0.25),
@@ -34,9 +35,9 @@ def given(case, seed):
     # Fresh seeds grade other sizes: more parameters, tokens and sequences.
     low, high = (1, 9) if seed else (0, 1)
     more = [int(k) for k in integers((3,), "mfu", case.name, seed, low=low, high=high)]
-    cfg = case.job
+    cfg, shape = case.job, ("layers", "hidden", "heads", "kv_heads", "head_dim")
     return {
-        "shape": {key: cfg[key] for key in ("layers", "hidden", "heads", "head_dim")},
+        "shape": {key: cfg[key] for key in shape},
         "job": {
             "params": cfg["params"] + more[0],
             "seq": cfg["seq"] + more[1],
@@ -60,8 +61,11 @@ def observe(student, given):
     gpu = replace(DGX_H100.gpu, peak_flop_per_s=7e6)
     cluster = replace(DGX_H100, gpu=gpu, mfu=0.6)
     job = Job(model=Config(vocab=100, **given["shape"]), cluster=cluster, **given["job"])
-    model, hardware = student.mfu(job, given["step_s"], recompute=given["recompute"])
-    share = {"MFU": model, "HFU": hardware}[given["ask"]]
+    shares = student.mfu(job, given["step_s"], recompute=given["recompute"])
+    shares = shares.tolist() if hasattr(shares, "tolist") else shares
+    if not isinstance(shares, list | tuple) or len(shares) != 2:
+        raise TypeError("`mfu` should return two numbers, MFU and HFU.")
+    share = shares[given["ask"] == "HFU"]
     return {given["ask"]: share.item() if hasattr(share, "item") else share}
 
 
@@ -163,10 +167,20 @@ scores_with_hidden = slip(
     "Scores have heads · head_dim numbers for a token: that need not be hidden.",
     ("cfg.heads * cfg.head_dim", "cfg.hidden"),
 )
+key_heads = slip(
+    by_passes,
+    "Each of Q's heads has its scores, though several share K and V.",
+    ("cfg.heads", "cfg.kv_heads"),
+)
 all_tokens_meet = slip(
     by_passes,
     "A token meets the tokens of its own sequence, not of the whole batch.",
     ("scores = 4 * job.seq", "scores = 4 * tokens"),
+)
+always_full = slip(
+    by_passes,
+    "HFU counts all of forward as run again, whatever `recompute` says.",
+    ('{"none": 0, "selective": scores, "full": forward}[recompute]', "forward"),
 )
 selective_like_full = slip(
     by_passes,

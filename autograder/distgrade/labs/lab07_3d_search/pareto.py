@@ -73,11 +73,11 @@ def judge(got, expected, case):
     times = list(zip(got["times in the front"], expected["times in the front"], strict=True))
     extra = sum(here > 0 and not right for here, right in times)
     if extra:
-        seen = f"{extra} of its {sum(here > 0 for here, _ in times)} layouts are dominated"
+        seen = f"others dominate {extra} of its {sum(here > 0 for here, _ in times)} layouts"
         return [Symptom("values", what, seen)]
     missing = sum(here == 0 and right for here, right in times)
     if missing:
-        return [Symptom("values", what, f"{missing} layouts are missing that none dominates")]
+        return [Symptom("values", what, f"missing in it: {missing} that no other dominates")]
     if any(here > 1 for here, _ in times):
         return [Symptom("values", what, "a layout stands there more than once")]
     return []
