@@ -60,7 +60,7 @@ def rank_grid(
                 text = f"{name} Σ{numbers[name, rank]}" if (name, rank) in numbers else name
                 _bar(page, x + 0.10, y + 0.28 + i * BAR_IN, wide - 0.20, text, parts[name], colour)
     if sums:
-        note = "equal numbers: these gradients make one sum"
+        note = "equal numbers: one sum"
         canvas.text(page, WIDTH_IN / 2, figure.get_figheight() - 0.18, note, 9.5, MUTED)
     return Picture(figure, _words(title, held, sums))
 
