@@ -780,9 +780,28 @@ FACTS = [
     ),
     *in_lab(
         LAB7,
+        "idea-links",
+        *(
+            (
+                "8.9",
+                f"{'·'.join(map(str, grid))}: PP # GB, DP # GB",
+                *(x * network / GB for x in parts_s("GPT-3", grid)[3:]),
+            )
+            for grid in ((8, 4, 32), G8, (8, 16, 8))
+        ),
+    ),
+    *in_lab(
+        LAB7,
         "enumerate_layouts-look",
-        ("8.1", "GPT-3 175B: # layouts", len(GRIDS)),
-        ("8.1", "Llama 3.1 405B: # layouts", len(GRIDS)),
+        *(
+            (
+                "8.1",
+                f"{name}: # layouts, # with {layers} / p whole",
+                len(GRIDS),
+                sum(layers % stages == 0 for _, stages, _ in GRIDS),
+            )
+            for name, layers in (("GPT-3 175B", 96), ("Llama 3.1 405B", 126))
+        ),
     ),
     *in_lab(
         LAB7,
