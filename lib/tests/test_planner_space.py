@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from distlab.hardware import DGX_H100
 from distlab.layout import Job, Layout
-from distlab.model import LLAMA3_405B, Config
+from distlab.model import GPT3_175B, LLAMA3_405B, Config
 from distlab.planner.rules import RULES, why_not
 from distlab.planner.space import AXES, RECOMPUTE, columns, divisors, space
 
@@ -146,6 +146,19 @@ def test_llama_3_405b_has_tens_of_thousands_of_layouts():
     assert len(found.kept) > 20_000
     reasons = Counter(RULES[place].name for place in found.broken)
     assert {"node", "layers", "replicas", "interleaving", "uneven chunks"} <= set(reasons)
+
+
+@pytest.mark.parametrize(
+    ("model", "stages"), [(GPT3_175B, 64), (LLAMA3_405B, 128)], ids=["GPT-3", "405B"]
+)
+def test_without_options_lab_7s_27_layouts_are_left(model, stages):
+    job = Job(model=model, batch=1536, seq=2048, gpus=1024, cluster=DGX_H100)
+    plain = {"v": 1, "microbatch": 1, "sequence_parallel": False, "recompute": "full", "zero": 1}
+    found = {(x.t, x.p) for x in space(job, plain | {"context": 1}).kept}
+    powers = [2**k for k in range(8) if 2**k <= stages]
+    assert found == {(t, p) for t in powers[:4] for p in powers if t * p > 1}
+    # 128 stages hold 126 layers, none at both ends: four more than the lab's, whose stages hold one.
+    assert len([p for _, p in found if p <= model.layers]) == 27
 
 
 def test_a_fixed_axis_keeps_its_value():

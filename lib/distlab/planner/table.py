@@ -88,6 +88,8 @@ def notes(plan: "Plan") -> list[str]:
     uneven = split_text(plan.best)
     if uneven:
         lines.append(f"Best, {uneven}.")
+    if plan.best.layout.context > 1:
+        lines.append("Context ranks are what the model knows least; --cp 1 leaves them out.")
     kind = plan.job.cluster.gpu.name.split()[0]
     guess = "" if kind in plan.stack.name else f", fitted on another GPU than the {kind}: a guess"
     return [*lines, counted(plan), f"Constants: {plan.stack.name}{guess}."]
