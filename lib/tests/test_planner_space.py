@@ -157,7 +157,7 @@ def test_without_options_lab_7s_27_layouts_are_left(model, stages):
     found = {(x.t, x.p) for x in space(job, plain | {"context": 1}).kept}
     powers = [2**k for k in range(8) if 2**k <= stages]
     assert found == {(t, p) for t in powers[:4] for p in powers if t * p > 1}
-    # 128 stages hold 126 layers, none at both ends: four more than the lab's, whose stages hold one.
+    # 128 stages hold 126 layers, the two at the ends none: four more than in the lab.
     assert len([p for _, p in found if p <= model.layers]) == 27
 
 
