@@ -174,7 +174,7 @@ class Marks:
             self._written = json.loads(self._path.read_text("utf-8"))
         except (OSError, ValueError):
             self._written = {}
-        with _told_plainly():
+        with told_plainly():
             ensure_assignment(assignment=klass.lab, config=klass.config)
             self._in_gradebook = self._students()
 
@@ -233,7 +233,7 @@ class Marks:
         courses.assignment_id, courses.student_id = self.klass.lab, student
         converter = Autograde(coursedir=courses, config=self.klass.config)
         converter.force = True  # `stands` knows what need not be written again
-        with errors_of(converter.log) as errors, _told_plainly(), warnings.catch_warnings():
+        with errors_of(converter.log) as errors, told_plainly(), warnings.catch_warnings():
             warnings.simplefilter("ignore", SAWarning)  # three of nbgrader's own a submission
             try:
                 converter.start()
@@ -260,7 +260,7 @@ def raise_if_general(text: str) -> None:
 
 
 @contextmanager
-def _told_plainly():
+def told_plainly():
     """Turns what concerns every submission into one sentence."""
     from sqlalchemy.exc import SQLAlchemyError
 
