@@ -1,6 +1,7 @@
 """The explorer of layouts: every t × p × d in one place, for the reason it says, at its numbers."""
 
 import itertools
+import math
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -21,8 +22,10 @@ from distlab.explorers.layouts import (
     layout_view,
 )
 from distlab.layout import Job, Layout
+from distlab.memory import size_text
 from distlab.model import MODELS
-from distlab.planner.rules import why_not
+from distlab.planner.rules import RULES, why_not
+from distlab.scatter import seconds
 from test_explorers import check_picture, ends, looked_at, values
 
 SMALL = LayoutSettings(model="Llama 3 8B", gpu="A100 SXM 80 GB", gpus=24, batch=96, seq=1024)
@@ -133,6 +136,23 @@ def test_reasons_are_true():
         assert way.reason.startswith(f"Needs {way.memory_bytes / 1e9:.3g} GB of 80 GB: ")
 
 
+@pytest.mark.parametrize("open_or_not", [{}, {"v": 2}, {"v": 4}, {"microbatch": 4}, {"v": 1}])
+def test_whatever_is_left_open_a_refused_way_breaks_the_same_rule(open_or_not):
+    chosen = replace(SMALL, batch=120, **open_or_not)
+    job = job_of(chosen)
+    for name, sentence in layout_numbers(chosen).refused:
+        t, p, d = grid(name)
+        sizes = [b for b in range(1, 121) if 120 // d % b == 0] if 120 % d == 0 else [1]
+        ways = [
+            Layout(t, p, d, v, b, sequence_parallel=True)
+            for v in ([chosen.v] if chosen.v != BEST else range(1, 8))
+            for b in ([chosen.microbatch] if chosen.microbatch != BEST else sizes)
+        ]
+        broken = [next(rule for rule in RULES if rule.broken(job, way)) for way in ways]
+        assert len({rule.name for rule in broken}) == 1
+        assert sentence in [rule.sentence(job, way) for rule, way in zip(broken, ways, strict=True)]
+
+
 @pytest.mark.parametrize(
     ("gpu", "stack", "guessed"),
     [
@@ -165,6 +185,7 @@ def test_models_with_experts_are_not_offered():
             dict(gpus=8, context=16),
             "8 GPUs can't be shared by context = 16 ranks for each sequence",
         ),
+        (dict(v=3, gpus=16, model="Llama 3 8B"), "keeps the rules. 1×2×8: Interleaved stages"),
         (dict(v=0), "v is at least 1, not 0."),
         (dict(gpu="H300"), "'H300' is no gpu here; there are V100"),
     ],
@@ -182,6 +203,9 @@ def test_the_sentence_counts_and_names_the_fastest():
         "GPT-3 175B on 1,024 GPUs: of 66 ways t × p × d, 18 fit, 39 break a rule, 9 need too much"
     )
     assert f"{numbers.fitting[0].name} is fastest: {numbers.fitting[0].time_s:.2f} s a step" in said
+    first, second, *_ = numbers.fitting
+    longer = 100 * (second.time_s - first.time_s) / first.time_s
+    assert said.endswith(f"; {second.name} takes {longer:.1f}\u00a0% longer.")
     none = layout_view(SHOWN["none fits"]).sentence
     assert "none fits" in none
     assert re.search(r"The smallest, \d+×\d+×\d+, needs [\d.]+ GB of 80 GB: ", none)
@@ -204,7 +228,9 @@ def test_each_dot_says_its_reason_where_a_pointer_rests(name):
     for refused in numbers.refused[:150]:
         assert "{}: {}".format(*refused) in told
     for way in numbers.fitting:
-        assert any(t.startswith(f"{way.name}: ") and way.words in t for t in told)
+        begins = f"{way.name}: {size_text(way.memory_bytes)}, {seconds(way.time_s)}. "
+        (text,) = [t for t in told if t.startswith(begins)]
+        assert text.endswith(f"({way.words})")
     assert sum("The fastest that fits" in t for t in told) == bool(numbers.fitting)
 
 
@@ -221,20 +247,50 @@ def test_dots_stand_where_their_numbers_are():
         (xa, ya), (xb, yb) = places[a.name], places[b.name]
         assert (a.memory_bytes < b.memory_bytes) == (xa < xb) or abs(xa - xb) < 0.02
         assert (a.time_s < b.time_s) == (ya > yb) or abs(ya - yb) < 0.02
+    check_axis(root, numbers, places, 1)
     (limit,) = [node for node in root.iter() if node.get("stroke-dasharray")][:1]
     at = float(re.match(r"M([\d.]+)", limit.get("d"))[1])
     assert all(places[way.name][0] <= at for way in numbers.fitting)
     assert all(places[way.name][0] > at for way in numbers.too_big)
 
 
+def check_axis(root, numbers, places, unit_s):
+    """Fails unless the numbers on the axis of time say what the dots' heights mean."""
+    axis = [
+        (float(node.get("y")) - 4, float(node.text.replace(",", "")))
+        for node in root.iter("{http://www.w3.org/2000/svg}text")
+        if node.get("text-anchor") == "end" and re.fullmatch(r"[\d.,]+", node.text)
+    ]
+    (y0, first), *_, (y1, last) = axis
+    slope = (y1 - y0) / math.log(last / first)
+    for way in (*numbers.fitting, *numbers.too_big):
+        expected = y0 + slope * math.log(way.time_s / unit_s / first)
+        assert places[way.name][1] == pytest.approx(expected, abs=0.05)
+
+
+def test_long_steps_are_told_in_hours():
+    chosen = replace(SMALL, model="GPT-3 175B", batch=6144, seq=2**15)
+    root, found = looked_at(frame.page(chosen, layout_view))
+    assert "step time (hours)" in [text for text, _ in found]
+    places = {
+        node[0].text.split(":")[0]: (float(node.get("cx")), float(node.get("cy")))
+        for node in root.iter("{http://www.w3.org/2000/svg}circle")
+        if len(node)
+    }
+    check_axis(root, layout_numbers(chosen), places, 3600)
+
+
 def test_bars_are_as_long_as_their_parts():
     root, found = looked_at(frame.page(LayoutSettings(), layout_view))
     numbers = layout_numbers(LayoutSettings())
-    wide = [
-        float(re.match(r"M[\d.]+ [\d.]+h([\d.]+)v18h", node.get("d"))[1])
+    boxes = [
+        tuple(map(float, re.match(r"M([\d.]+) [\d.]+h([\d.]+)v18h", node.get("d")).groups()))
         for node in root.iter("{http://www.w3.org/2000/svg}path")
         if "v18h" in node.get("d")
     ]
+    wide = [width for _, width in boxes]
+    for (x, width), (after, _) in itertools.pairwise(boxes):
+        assert after == pytest.approx(x + width, abs=0.02) or after == 8  # the second bar begins
     times = [s for s in numbers.times.values() if round(s, 3)]
     sizes = [size for size in numbers.sizes.values() if size]
     assert wide == pytest.approx(

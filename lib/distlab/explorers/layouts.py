@@ -8,7 +8,6 @@ What is simplified: as the planner says; and where its constants were fitted on 
 one that is chosen, the picture says so.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +66,7 @@ def layout_numbers(settings: LayoutSettings) -> LayoutNumbers:
     plan = planner.plan(job, fixed=fixed)
     refused = _refused(plan, job)
     if not len(plan.space.kept):
-        raise Impossible(_none_at_all(settings, refused))
+        raise Impossible(_none_at_all(settings, plan, len(refused)))
 
     def way(found: Any, reason: str = "") -> Way:
         options = layout_words(found.layout).partition(", ")[2]
@@ -104,33 +103,30 @@ def _check(settings: LayoutSettings) -> None:
 
 
 def _refused(plan: Any, job: Any) -> tuple[tuple[str, str], ...]:
-    """Returns each t × p × d of which no layout is priced, with the rule that it came nearest to.
-
-    Rules come in an order, so the last one that any of its layouts breaks is the nearest.
-    """
+    """Returns each t × p × d of which no layout is priced, with the rule that it breaks."""
     from distlab.planner.rules import RULES
 
-    kept = plan.space.kept
+    kept, out = plan.space.kept, plan.space.refused
     priced = set(zip(kept.t.tolist(), kept.p.tolist(), kept.d.tolist(), strict=True))
-    out, nearest = plan.space.refused, {}
-    shapes = zip(out.t.tolist(), out.p.tolist(), out.d.tolist(), strict=True)
-    for row, (shape, broken) in enumerate(zip(shapes, plan.space.broken.tolist(), strict=True)):
-        if shape not in priced and broken > nearest.get(shape, (-1, 0))[0]:
-            nearest[shape] = broken, row
+    first: dict[tuple[int, int, int], int] = {}
+    for row, shape in enumerate(zip(out.t.tolist(), out.p.tolist(), out.d.tolist(), strict=True)):
+        if shape not in priced:
+            first.setdefault(shape, row)  # its others, in more microbatches, break it as well
     return tuple(
-        (str(out[row]), RULES[broken].sentence(job, out[row]))
-        for _, (broken, row) in sorted(nearest.items())
+        (str(out[row]), RULES[plan.space.broken[row]].sentence(job, out[row]))
+        for _, row in sorted(first.items())
     )
 
 
-def _none_at_all(settings: LayoutSettings, refused: Sequence[tuple[str, str]]) -> str:
-    if not refused:
+def _none_at_all(settings: LayoutSettings, plan: Any, ways: int) -> str:
+    """Returns why nothing is left: the sentence of the layout that came furthest."""
+    if not ways:
         return (
             f"{_gpus(settings.gpus)} can't be shared by context = {settings.context} ranks for "
             "each sequence: no t × p × d is left."
         )
-    name, sentence = refused[0]
-    return f"None of the {len(refused)} ways t × p × d keeps the rules. {name}: {sentence}"
+    nearest = plan.rejected[int(plan.space.broken.argmax())]
+    return f"None of {ways} ways t × p × d keeps the rules. {nearest.layout}: {nearest.reason}"
 
 
 # -- words ----------------------------------------------------------------------------------------
