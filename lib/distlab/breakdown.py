@@ -132,12 +132,15 @@ def _scaled(
 
 
 def _behind(parts: Mapping[str, float], scale: float, places: int, lines: int) -> str:
-    """Returns the parts whose numbers their blocks have no room for: "PP 0.19, DP 0.21"."""
+    """Returns the parts whose numbers their blocks have no room for: "PP 0.19, DP 0.21".
+
+    What rounds to nothing is left to the key.
+    """
     labels = {part: f"{time_s:.{places}f}" for part, time_s in parts.items()}
     told = [
         f"{STEP_PARTS[part][0]} {label}"
         for part, label in labels.items()
-        if not _fits(label, parts[part] * scale)
+        if round(parts[part], places) and not _fits(label, parts[part] * scale)
     ]
     cut = len(told) if lines == 1 else (len(told) + 1) // 2
     return ",\n".join(", ".join(row) for row in (told[:cut], told[cut:]) if row)

@@ -211,7 +211,8 @@ def _draw_capacity(
 ) -> list[Box]:
     """Draws the dashed line and its name on the side that has room; returns where both lie."""
     axes.axvline(x, linestyle="--", color=MUTED, linewidth=1.5, zorder=1)
-    words = f"{capacity[0]}\n{size_text(capacity[1], unit)}"
+    size = size_text(capacity[1], unit)
+    words = capacity[0] if size in capacity[0] else f"{capacity[0]}\n{size}"
     wide, high = canvas.text_size_in(words, 9)
     right = x + wide + 2 * _GAP_IN < wide_in
     left = x + _GAP_IN if right else x - _GAP_IN - wide
