@@ -124,6 +124,37 @@ def grade(lab: str, jobs: int | None, student: tuple[str, ...], again: bool) -> 
     sys.exit(0 if all(row.graded for row in rows) else 1)
 
 
+@main.command()
+@click.argument("lab")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--student", "-s", default="", help="Whose it is, where its name does not tell.")
+@click.option("--pattern", default="", help="A regular expression with (?P<student_id>...).")
+@click.option("--dry-run", is_flag=True, help="Only say what would be taken.")
+def collect(lab: str, path: Path, student: str, pattern: str, dry_run: bool) -> None:
+    """Take the submissions of LAB out of PATH: a folder, a zip from an LMS, or one notebook.
+
+    Exit code 0: all are taken; 1: somebody must look; 2: PATH can't be used.
+    """
+    from distgrade import intake
+
+    course = find_course()
+    name = _full_name(lab, course.released_labs())
+    taken = intake.collect(course, name, path, student=student, pattern=pattern, dry=dry_run)
+    Console().print(intake.summary(taken, name, dry=dry_run))
+    sys.exit(1 if any(row.state == intake.LEFT for row in taken) else 0)
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def roster(file: Path) -> None:
+    """Enter the students of a CSV FILE into nbgrader's gradebook, or bring them up to date."""
+    from distgrade import roster as roster_module
+
+    students = roster_module.read_roster(file)
+    new = roster_module.enter(find_course(), students)
+    click.echo(f"{len(students)} students, {new} of them new, {len(students) - new} up to date.")
+
+
 def _full_name(lab: str, labs: tuple[str, ...]) -> str:
     """Returns the lab's whole name for its number, such as lab03; others stay as they are."""
     found = [name for name in labs if name == lab or name.partition("-")[0] == lab]
