@@ -53,7 +53,7 @@ def observe(student, given):
 
     def plain(layout):
         if not isinstance(layout, Layout):
-            return layout
+            return type(layout).__name__
         fields = {name: getattr(layout, name) for name in vars(Layout(1, 1, 1))}
         fields = {k: x.item() if hasattr(x, "item") else x for k, x in fields.items()}
         sizes = [fields.pop(axis) for axis in ("t", "p", "d")]
@@ -99,7 +99,7 @@ def judge(got, expected, case):
         return [Symptom("structure", what, f"{kind_of(found)}, not a list")]
     for layout in found:
         if not isinstance(layout, list) or len(layout) != 4:
-            return [Symptom("structure", what, f"{kind_of(layout)} is one, not a Layout")]
+            return [Symptom("structure", what, f"a {layout} is one, not a Layout")]
         for axis, size in zip("tpd", layout, strict=False):
             if type(size) is not int:
                 seen = f"{axis} is {kind_of(size)} in one, not a whole number"

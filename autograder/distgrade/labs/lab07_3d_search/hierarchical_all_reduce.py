@@ -19,13 +19,13 @@ CREDIT = {"values": 2, "uneven": 1, "inside a node": 2}
 CASES = (
     Case("one rank", "values", n=1, node=1, shape=(3,)),
     Case("one node of two", "values", n=2, node=2, shape=(2, 2)),
-    Case("two nodes of two", "values", n=4, node=2, shape=(2, 6)),
+    Case("two nodes of two", "values", n=4, node=2, shape=(3, 4)),
     Case("three nodes of two", "values", n=6, node=2, shape=(12,)),
     Case("three single ranks", "values", n=3, node=1, shape=(4, 3)),
     Case("two nodes of three, 7 numbers", "uneven", n=6, node=3, shape=(7,)),
     Case("one node of five, 3 numbers", "uneven", n=5, node=5, shape=(3, 1)),
     Case("two nodes of two, one number", "uneven", n=4, node=2, shape=()),
-    Case("bytes, two nodes of three", "inside a node", n=6, node=3, shape=(3, 4)),
+    Case("bytes, two nodes of three", "inside a node", n=6, node=3, shape=(4, 3)),
     Case("bytes, two nodes of four", "inside a node", n=8, node=4, shape=(16,)),
 )
 
@@ -34,7 +34,8 @@ def given(case, seed):
     from distlab.seeds import integers
 
     key = "hierarchical_all_reduce", case.name, seed
-    xs = [integers(case.shape, *key, rank) + 20 * rank for rank in range(case.n)]
+    wide = 2**27 + 1  # whole numbers that need more bits than a narrower type has
+    xs = [wide * (integers(case.shape, *key, rank) + 20 * rank) for rank in range(case.n)]
     return {"xs": xs, "node": case.node}
 
 
@@ -217,6 +218,15 @@ zeros_left = slip(
     three_steps,
     "The zeros that filled the tensor up come back with it: cut them off.",
     ("whole[: x.numel()].reshape(x.shape)", "(whole if missing else whole.reshape(x.shape))"),
+)
+narrower = slip(
+    three_steps,
+    "Digits were lost on the way: send x in its own dtype.",
+    (
+        "torch.cat([x.flatten(), x.new_zeros(missing)])",
+        "torch.cat([x.flatten(), x.new_zeros(missing)]).float()",
+    ),
+    (".reshape(x.shape)", ".reshape(x.shape).double()"),
 )
 shape_lost = slip(
     three_steps,
