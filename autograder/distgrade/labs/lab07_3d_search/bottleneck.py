@@ -34,7 +34,7 @@ CASES = (
     Case("a long pipeline", "the part", rows=_BUBBLE, rates=[120, 100, 25], room=80),
     Case("replicas", "the part", rows=_MOVES[2:], rates=[100, 40, 20], room=80),
     Case("another layout each time", "twice as much", rows=_MOVES, rates=[100, 40, 20], room=80),
-    Case("memory makes room", "twice as much", rows=_MOVES, rates=[100, 40, 5], room=70),
+    Case("a slow network", "twice as much", rows=_MOVES, rates=[100, 40, 5], room=70),
     Case("the same layout throughout", "twice as much", rows=_STAYS, rates=[100, 50, 10], room=80),
     Case("mostly idle", "twice as much", rows=_BUBBLE, rates=[120, 100, 25], room=80),
     Case("a faster GPU, fewer stages", "twice as much", rows=_GPU, rates=[200, 60, 5], room=80),
@@ -266,6 +266,11 @@ faster_and_larger = slip(
         "faster = replace(gpu, peak_flop_per_s",
         "faster = replace(gpu, memory_bytes=2 * gpu.memory_bytes, peak_flop_per_s",
     ),
+)
+memory_buys_nothing = slip(
+    by_clusters,
+    "More memory is said to buy nothing: it can make room for a layout that is faster.",
+    ("2 * gpu.memory_bytes", "gpu.memory_bytes"),
 )
 four_times_the_network = slip(
     by_clusters,
