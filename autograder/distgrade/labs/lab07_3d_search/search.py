@@ -330,6 +330,17 @@ the_slowest = slip(
     "The slowest is chosen: a step should be short.",
     ("best = min(left)[-1]", "best = max(left)[-1]"),
 )
+axis_by_axis = slip(
+    by_rules,
+    "One axis after the other is settled: the best t alone may have no good p. Compare all.",
+    (
+        "best = min(left)[-1] if left else None",
+        'for axis in ("t", "p", "d"):\n'
+        "        most = max((getattr(found[-1], axis) for found in left), default=0)\n"
+        "        left = [found for found in left if getattr(found[-1], axis) == most]\n"
+        "    best = left[0][-1] if left else None",
+    ),
+)
 least_memory = slip(
     by_rules,
     "The smallest is chosen: memory must suffice, then time decides.",
@@ -431,16 +442,6 @@ slower_is_out = slip(
         'return best, {x: rejected.get(x, "memory") for x in layouts if x != best}',
     ),
 )
-no_reasons = slip(
-    by_rules,
-    "The layouts that are out have no reason: tell one for each.",
-    ("return best, rejected", "return best, {}"),
-)
-always_memory = slip(
-    by_rules,
-    "Every reason is “memory”: say which rule a layout breaks.",
-    ("rejected[layout] = reason", 'rejected[layout] = "memory"'),
-)
 
 
 @wrong("The list is shortened while it is walked through: that skips layouts. Build a new list.")
@@ -462,30 +463,6 @@ def removes_while_walking():
                     left.remove(layout)
         best = min(left, key=lambda x: sum(time_of(job, x).values()), default=None)
         return best, rejected
-
-    return search
-
-
-@wrong("One axis after the other is settled: the best t alone may have no good p. Compare all.")
-def axis_by_axis():
-    def search(job, layouts, bytes_of, time_of):
-        rejected, room = {}, job.cluster.gpu.memory_bytes
-        for layout in layouts:
-            if layout.gpus != job.gpus:
-                rejected[layout] = "gpus"
-            elif job.cluster.gpus_per_node % layout.t:
-                rejected[layout] = "node"
-            elif layout.p > job.model.layers:
-                rejected[layout] = "layers"
-            elif job.batch % (layout.d * layout.microbatch):
-                rejected[layout] = "batch"
-            elif sum(bytes_of(job, layout).values()) > room:
-                rejected[layout] = "memory"
-        left = [layout for layout in layouts if layout not in rejected]
-        for axis in ("t", "p", "d"):
-            most = max((getattr(x, axis) for x in left), default=0)
-            left = [x for x in left if getattr(x, axis) == most]
-        return (left[0] if left else None), rejected
 
     return search
 
