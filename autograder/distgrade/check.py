@@ -9,6 +9,7 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from distgrade.course import Course, CourseError, find_course
+from distgrade.editions import edition_of, fitted
 from distgrade.kernel import Kernel
 from distgrade.notebook import NotebookError, lab_of, read_notebook
 from distgrade.rebuild import Note, rebuild
@@ -84,8 +85,10 @@ def check_submission(
 
 
 def edition_for(course: Course, lab: str, submission: NotebookNode) -> NotebookNode:
-    """Returns the release that a submission is graded by."""
-    return read_release(course, lab)
+    """Returns the release that a submission is graded by: the one it was made from, if known."""
+    present = read_release(course, lab)
+    edition = edition_of(course, lab, submission, present)
+    return present if edition is None else fitted(edition, present)
 
 
 def read_release(course: Course, lab: str) -> NotebookNode:

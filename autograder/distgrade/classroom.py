@@ -25,10 +25,13 @@ from rich.table import Table
 from rich.text import Text
 from traitlets.config import Config
 
+from distgrade import private
 from distgrade.course import Course, CourseError
-from distgrade.notebook import distlab_of, exercise_of, graded_cells
+from distgrade.exercise import GraderError
+from distgrade.notebook import distlab_of, graded_cells
 from distgrade.parallel import Answer, Task, grade_all
 from distgrade.publish import errors_of, load_config, reason_in
+from distgrade.rooms import room_of
 from distgrade.verdicts import fingerprint, write_whole
 
 LOCKED = (
@@ -68,8 +71,13 @@ class Class:
     def _graders(self) -> str:
         """Returns what stands for all that grades this lab: its release, its rooms, the core."""
         digest = hashlib.sha256(str(distlab_of(self.release).get("release")).encode())
-        for test in graded_cells(self.release):
-            digest.update(fingerprint(exercise_of(test, self.lab)).encode())
+        try:
+            private.files(self.course, self.lab)
+            for test in graded_cells(self.release):
+                room = room_of(self.course, self.lab, self.release, test)
+                digest.update(fingerprint(room).encode())
+        except (LookupError, GraderError) as error:
+            raise CourseError(str(error)) from None
         return digest.hexdigest()
 
     def coursedir(self):

@@ -135,6 +135,12 @@ class Exercise:
     given_source: str
     observe_source: str
     oracle_source: str
+    own: int = 0  # how many of the last cases are a teacher's own (`private`): none is frozen
+
+    @property
+    def frozen_cases(self) -> tuple[Case, ...]:
+        """The room's own cases, whose right answers are frozen in a file."""
+        return self.cases[: len(self.cases) - self.own]
 
     @property
     def points(self) -> int:

@@ -8,10 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from datetime import date
 from pathlib import Path
 
 from traitlets.config import Config
 
+from distgrade import editions
 from distgrade.course import MARK, Course, CourseError
 from distgrade.notebook import canonical, read_notebook
 
@@ -42,6 +44,7 @@ def publish(course: Course, labs: tuple[str, ...] | None = None) -> dict[str, bo
                 shutil.rmtree(there, ignore_errors=True)
                 there.parent.mkdir(exist_ok=True)
                 fresh.rename(there)
+            editions.keep(course, lab, f"{date.today():%Y-%m-%d}")
     if labs is None:
         for lab in set(course.released_labs()) - set(course.labs()):
             shutil.rmtree(course.root / "release" / lab)

@@ -117,6 +117,9 @@ def rebuild(submission: NotebookNode, release: NotebookNode) -> tuple[NotebookNo
         notes.append(
             Note(None, "made from another edition of this lab; graded with the present one.")
         )
+    edition = distlab_of(release).get("edition")
+    if isinstance(edition, str):
+        notes.append(Note(None, f"made from the edition of {edition}, and graded by it."))
     return base, list(dict.fromkeys(notes))
 
 

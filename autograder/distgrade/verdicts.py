@@ -23,10 +23,11 @@ from nbformat import NotebookNode
 
 import distlab
 from distgrade.course import Course, fresh_seeds
-from distgrade.exercise import Exercise, load
+from distgrade.exercise import Exercise
 from distgrade.kernel import Kernel
 from distgrade.notebook import distlab_of, exercise_of, grade_id, graded_cells, nbgrader_of
 from distgrade.rebuild import submission_hash
+from distgrade.rooms import room_of
 from distgrade.runner import Limits, Run, run_notebook
 from distgrade.verify import Outcome, grade
 
@@ -60,40 +61,47 @@ def grade_built(
     Raises GraderError when no kernel can be started.
     """
     kept = read(course, lab, built) if keep else None
-    todo = [test for test in graded_cells(built) if kept is None or not kept.has(test, lab)]
+    rooms = _rooms(course, lab, built)
+    todo = [test for test, room in rooms.items() if kept is None or not kept.has(room)]
     if kept is not None and not todo:
         return kept.graded
-    run, found = _run(built, lab, course, todo, limits, kernel)
+    run, found = _run(built, lab, course, {test: rooms[test] for test in todo}, limits, kernel)
     if kept is not None:
         found = {**kept.graded.outcomes, **found}
-    order = [exercise_of(test, lab) for test in graded_cells(built)]
+    order = [exercise_of(test, lab) for test in rooms]
     graded = Graded({name: found[name] for name in order}, run.outputs)
     if keep:
-        write(course, lab, built, graded)
+        write(course, lab, built, graded, {r.id: fingerprint(r) for r in rooms.values() if r})
     return graded
 
 
-def _run(built, lab, course, todo, limits, kernel) -> tuple[Run, dict[str, Outcome]]:
-    rooms = {}
-    for test in todo:
+def _rooms(course: Course, lab: str, built: NotebookNode) -> dict[str, Exercise | None]:
+    """Returns the room of each test cell, or None where it can't be loaded."""
+    rooms: dict[str, Exercise | None] = {}
+    for test in graded_cells(built):
         try:
-            rooms[test] = load(exercise_of(test, lab))
+            rooms[test] = room_of(course, lab, built, test)
         except Exception:
             log.exception("the room of %s can't be loaded", test)
+            rooms[test] = None
+    return rooms
+
+
+def _run(built, lab, course, rooms, limits, kernel) -> tuple[Run, dict[str, Outcome]]:
     secret, digest = course.secret(), submission_hash(built)
     run = run_notebook(
         built,
         lab,
-        list(rooms.values()),
+        [room for room in rooms.values() if room is not None],
         seeds_for=lambda exercise: (0, *fresh_seeds(secret, exercise.id, digest)),
         limits=limits,
         kernel=kernel,
     )
     cells = graded_cells(built)
     found = {}
-    for test in todo:
+    for test, room in rooms.items():
         name = exercise_of(test, lab)
-        found[name] = verdict_on(rooms.get(test), name, run) or fault(name, cells[test])
+        found[name] = verdict_on(room, name, run) or fault(name, cells[test])
     return run, found
 
 
@@ -129,10 +137,11 @@ class Kept:
     graded: Graded
     graders: Mapping[str, str]  # exercise id -> fingerprint of what graded it
 
-    def has(self, test: str, lab: str) -> bool:
-        """Says whether the verdict on a test cell is what the present grader would say."""
-        name = exercise_of(test, lab)
-        return name in self.graded.outcomes and self.graders.get(name) == fingerprint(name)
+    def has(self, room: Exercise | None) -> bool:
+        """Says whether the verdict on an exercise is what this room would say."""
+        if room is None or room.id not in self.graded.outcomes:
+            return False
+        return self.graders.get(room.id) == fingerprint(room)
 
 
 def where(course: Course, lab: str, built: NotebookNode) -> Path:
@@ -158,12 +167,14 @@ def read(course: Course, lab: str, built: NotebookNode) -> Kept | None:
         return None
 
 
-def write(course: Course, lab: str, built: NotebookNode, graded: Graded) -> None:
+def write(
+    course: Course, lab: str, built: NotebookNode, graded: Graded, graders: Mapping[str, str]
+) -> None:
     """Keeps verdicts, but none that is the grader's own fault. Raises OSError on a full disk."""
     sound = {n: o for n, o in graded.outcomes.items() if o.message != FAULT}
     told = {
         "form": FORM,
-        "graders": {name: fingerprint(name) for name in sound},
+        "graders": {name: graders[name] for name in sound},
         "outcomes": {name: asdict(outcome) for name, outcome in sound.items()},
         "outputs": graded.outputs,
     }
@@ -196,14 +207,16 @@ def _core() -> str:
 
 
 @cache
-def fingerprint(name: str) -> str:
+def fingerprint(room: Exercise) -> str:
     """Returns what stands for an exercise's grader: its room, what its lab's rooms share, the core.
 
     Read once in a process, as the room is.
     """
-    room = load(name).path
     digest = hashlib.sha256(_core().encode())
-    for path in (room, room.with_suffix(".safetensors"), *sorted(room.parent.glob("_*.py"))):
+    shared = sorted(room.path.parent.glob("_*.py"))
+    for path in (room.path, room.path.with_suffix(".safetensors"), *shared):
         with contextlib.suppress(FileNotFoundError):
             digest.update(path.name.encode() + path.read_bytes())
+    for case in room.cases[len(room.frozen_cases) :]:
+        digest.update(repr((case.group, str(case.expects), sorted(case.params().items()))).encode())
     return digest.hexdigest()[:32]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from nbgrader.preprocessors import NbGraderPreprocessor, OverwriteCells
 
-from distgrade.nbgrader.where import release_of
+from distgrade.check import edition_for
+from distgrade.editions import forget_strangers
+from distgrade.nbgrader.where import course_of, release_of
 from distgrade.rebuild import rebuild
 
 
@@ -16,7 +18,9 @@ class Rebuild(NbGraderPreprocessor):
         found = release_of(self, resources)
         if found is None:
             return nb, resources
-        built, notes = rebuild(nb, found[1])
+        lab, present = found
+        built, notes = rebuild(nb, edition_for(course_of(self), lab, nb))
+        forget_strangers(built, present)
         for note in notes:
             self.log.info("%s: %s: %s", resources["nbgrader"]["student"], note.grade_id, note.text)
         built.metadata.distlab["notes"] = [[note.grade_id or "", note.text] for note in notes]
