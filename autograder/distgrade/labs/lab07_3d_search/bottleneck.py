@@ -180,10 +180,10 @@ def by_paths():
             return sum(best_step(job).values())
 
         paths = {
-            "network": ("cluster", "network", "rate_bytes_per_s"),
-            "node link": ("cluster", "node_link", "rate_bytes_per_s"),
-            "memory": ("cluster", "gpu", "memory_bytes"),
             "gpu": ("cluster", "gpu", "peak_flop_per_s"),
+            "memory": ("cluster", "gpu", "memory_bytes"),
+            "node link": ("cluster", "node_link", "rate_bytes_per_s"),
+            "network": ("cluster", "network", "rate_bytes_per_s"),
         }
         saved = {name: step(job) - step(doubled(job, path)) for name, path in paths.items()}
         waits = sorted((s, part) for part, s in best_step(job).items() if part != "compute")
