@@ -9,14 +9,11 @@ on where it stopped, and one that is done is not done again.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
-import json
-import shutil
-import warnings
-from collections.abc import Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -28,16 +25,14 @@ from traitlets.config import Config
 from distgrade import private
 from distgrade.course import Course, CourseError
 from distgrade.exercise import GraderError
-from distgrade.notebook import distlab_of, graded_cells
-from distgrade.parallel import Answer, Task, grade_all
-from distgrade.publish import errors_of, load_config, reason_in
+from distgrade.notebook import distlab_of, exercise_of, graded_cells
+from distgrade.parallel import Answer, Task, grade_all, kept_answer
+from distgrade.publish import load_config
+from distgrade.register import Register, alone, raise_if_general
 from distgrade.rooms import room_of
-from distgrade.verdicts import fingerprint, write_whole
+from distgrade.verdicts import fingerprint
 
-LOCKED = (
-    "The gradebook is in use by another program (formgrader, perhaps). Nothing is lost: close it, "
-    "then run the same command again."
-)
+WAIT_S = 20  # for a gradebook that another program writes to
 
 
 @dataclass(frozen=True)
@@ -66,6 +61,7 @@ class Class:
 
         self.release = read_release(self.course, self.lab)
         self.config = load_config(self.course.root)
+        self.config.CourseDirectory.db_url = patient(self.coursedir().db_url)
         self.graders = self._graders()
 
     def _graders(self) -> str:
@@ -92,6 +88,16 @@ class Class:
         name = getattr(courses, f"{kind}_directory")
         return Path(courses.format_path(name, student, self.lab))
 
+    def exercise(self, name: str) -> str:
+        """Returns the id of this lab's exercise of that name, with or without `labNN.`."""
+        known = [exercise_of(test, self.lab) for test in graded_cells(self.release)]
+        for wanted in known:
+            if name in (wanted, wanted.partition(".")[2]):
+                return wanted
+        near = difflib.get_close_matches(name, [i.partition(".")[2] for i in known], 1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
+        raise CourseError(f"{self.lab} has no exercise {name}. {hint}")
+
     def students(self) -> list[str]:
         """Returns whose folder has something for this lab, by name."""
         above = self.folder("submitted", "x").parents[1]
@@ -110,33 +116,56 @@ class Class:
         return vars(Execute(config=self.config).limits())
 
 
+def patient(db_url: str) -> str:
+    """Returns the gradebook's address with a longer wait for other programs than SQLite's 5 s.
+
+    Not in `nbgrader_config.py`: `nbgrader db upgrade` takes the address for a file's name.
+    """
+    if db_url.startswith("sqlite:///") and "?" not in db_url:
+        return f"{db_url}?timeout={WAIT_S}"
+    return db_url
+
+
 def grade_class(
     klass: Class,
     *,
     jobs: int,
     students: Sequence[str] = (),
     again: bool = False,
+    exercises: Sequence[str] = (),
     console: Console,
 ) -> list[Row]:
     """Grades who is not graded yet, shows how far it is, returns a row for each submission.
 
-    `again` runs every one of these submissions anew. Raises CourseError when nothing can go on.
+    `again` runs every one of these submissions anew, `exercises` (ids) only these parts of them.
+    Raises CourseError when nothing can go on.
     """
-    names = _chosen(klass, students)
-    marks = Marks(klass)
-    if again:
-        marks.forget(names)
-    todo = [name for name in names if not marks.stands(name)]
-    rows = {name: Row(name, True, anew=False) for name in names if name not in todo}
-    answers: dict[str, Answer] = {}
-    with _progress(console) as bar:
-        for found in _run(klass, todo, jobs, bar):
-            answers[found.student] = found
-        for name in bar.track(sorted(answers), description="into the gradebook"):
-            rows[name] = marks.write(answers[name])
-    for name in todo:
-        rows.setdefault(name, Row(name, False, why=_no_notebook(klass, name)))
-    return [rows[name] for name in names]
+    with alone(klass.course):
+        names = _chosen(klass, students)
+        register = Register(klass)
+        if again or exercises:
+            register.forget(names, () if again else exercises)
+        rows = {name: row for name in names if (row := register.standing(name)) is not None}
+        todo = [name for name in names if name not in rows]
+        answers: dict[str, Answer] = {}
+        with _progress(console) as bar:
+            with closing(_run(klass, todo, jobs, bar)) as found:
+                for answer in found:
+                    if answer.ours:
+                        raise_if_general(answer.why)
+                    answers[answer.student] = answer
+            for name in bar.track(sorted(answers), description="into the gradebook"):
+                rows[name] = register.write(answers[name])
+        for name in todo:
+            rows.setdefault(name, Row(name, False, why=_no_notebook(klass, name)))
+        gone = () if students else sorted(set(register.in_gradebook) - set(names))
+        return [rows[name] for name in names] + [_gone(klass, name) for name in gone]
+
+
+def _gone(klass: Class, student: str) -> Row:
+    where = klass.folder("submitted", student)
+    why = f"has marks in the gradebook, but there is no folder {where} any more: was it renamed?"
+    return Row(student, True, why=why, anew=False)
 
 
 def _chosen(klass: Class, students: Sequence[str]) -> list[str]:
@@ -150,11 +179,20 @@ def _chosen(klass: Class, students: Sequence[str]) -> list[str]:
     return [name for name in known if not students or name in students]
 
 
-def _run(klass: Class, names: Iterable[str], jobs: int, bar: Progress) -> Iterable[Answer]:
-    tasks = [Task(n, str(p)) for n in names if (p := klass.notebook(n)).is_file()]
+def _run(klass: Class, names: Iterable[str], jobs: int, bar: Progress) -> Iterator[Answer]:
+    tasks = []
+    for name in names:
+        task = Task(name, str(klass.notebook(name)))
+        if not klass.notebook(name).is_file():
+            continue
+        if (kept := kept_answer(task, klass.course.root, klass.lab)) is not None:
+            yield kept
+        else:
+            tasks.append(task)
     if tasks:
         found = grade_all(klass.course.root, klass.lab, tasks, jobs=jobs, limits=klass.limits())
-        yield from bar.track(found, total=len(tasks), description=f"running {klass.lab}")
+        with closing(found):  # an end of this one ends the processes
+            yield from bar.track(found, total=len(tasks), description=f"running {klass.lab}")
 
 
 def _no_notebook(klass: Class, student: str) -> str:
@@ -168,116 +206,6 @@ def _no_notebook(klass: Class, student: str) -> str:
 def _progress(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     return Progress(*columns, TimeRemainingColumn(), console=console)
-
-
-class Marks:
-    """What has been written into the gradebook, and the writing of it, by nbgrader."""
-
-    def __init__(self, klass: Class):
-        from distgrade.nbgrader.gradebook import ensure_assignment
-
-        self.klass = klass
-        self._path = klass.course.root / ".distgrade" / "graded" / f"{klass.lab}.json"
-        try:
-            self._written = json.loads(self._path.read_text("utf-8"))
-        except (OSError, ValueError):
-            self._written = {}
-        with told_plainly():
-            ensure_assignment(assignment=klass.lab, config=klass.config)
-            self._in_gradebook = self._students()
-
-    def _students(self) -> set[str]:
-        from nbgrader.api import Gradebook
-
-        with Gradebook(self.klass.coursedir().db_url) as gradebook:
-            return {s.student.id for s in gradebook.assignment_submissions(self.klass.lab)}
-
-    def _what(self, student: str) -> str:
-        """Returns what stands for a submission and for all that grades it."""
-        try:
-            text = self.klass.notebook(student).read_bytes()
-        except OSError:
-            text = b""
-        return hashlib.sha256(text).hexdigest() + self.klass.graders
-
-    def stands(self, student: str) -> bool:
-        """Says whether the mark in the gradebook is the one this submission would get."""
-        done = self.klass.folder("autograded", student) / f"{self.klass.lab}.ipynb"
-        known = self._written.get(student) == self._what(student)
-        return known and student in self._in_gradebook and done.is_file()
-
-    def forget(self, students: Iterable[str]) -> None:
-        """Has these submissions run and written again."""
-        for name in students:
-            self._written.pop(name, None)
-        shutil.rmtree(
-            self.klass.course.root / ".distgrade" / "verdicts" / self.klass.lab, ignore_errors=True
-        )
-
-    def write(self, answer: Answer) -> Row:
-        """Has nbgrader write one submission's marks; returns what to tell of it."""
-        student = answer.student
-        row = partial(Row, student, notes=answer.notes)
-        if answer.score is None:
-            return row(False, why=answer.why)
-        said = self._autograde(student)
-        if said:
-            raise_if_general(said)
-            return row(False, why=reason_in(said)[:300])
-        self._written[student] = self._what(student)
-        write_whole(self._path, json.dumps(self._written, indent=0, sort_keys=True))
-        unwell = answer.unwell or {}
-        why = "; ".join(f"{name}: {text}" for name, text in unwell.items())
-        faults = any("the grader's own fault" in text for text in unwell.values())
-        return row(not faults, score=answer.score, max_score=answer.max_score, why=why)
-
-    def _autograde(self, student: str) -> str:
-        """Runs nbgrader's autograde on one submission; returns what it said if it failed."""
-        from nbgrader.converters import Autograde
-        from nbgrader.converters.base import NbGraderException
-        from sqlalchemy.exc import SAWarning
-
-        courses = self.klass.coursedir()
-        courses.assignment_id, courses.student_id = self.klass.lab, student
-        converter = Autograde(coursedir=courses, config=self.klass.config)
-        converter.force = True  # `stands` knows what need not be written again
-        with errors_of(converter.log) as errors, told_plainly(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", SAWarning)  # three of nbgrader's own a submission
-            try:
-                converter.start()
-            except (NbGraderException, SystemExit):
-                return "\n".join(errors) or "nbgrader gave no reason"
-        return ""
-
-
-GENERAL = {  # what concerns every submission: going on would say it three hundred times
-    "database is locked": LOCKED,
-    "No space left on device": "The disk is full. Nothing is lost: make room, then run it again.",
-    "Read-only file system": "The course folder can't be written to: it is read-only.",
-    "attempt to write a readonly database": "The gradebook can't be written to: it is read-only.",
-    "Permission denied": "The course folder can't be written to: permission was denied.",
-    "unable to open database file": "The gradebook can't be opened: see to its folder.",
-}
-
-
-def raise_if_general(text: str) -> None:
-    """Raises CourseError if a failure's text speaks of the whole class's trouble."""
-    for part, sentence in GENERAL.items():
-        if part in text:
-            raise CourseError(sentence)
-
-
-@contextmanager
-def told_plainly():
-    """Turns what concerns every submission into one sentence."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (SQLAlchemyError, OSError) as error:
-        raise_if_general(str(error))
-        text = reason_in(str(error))[:300]
-        raise CourseError(f"The gradebook or a folder can't be used: {text}") from error
 
 
 def summary(rows: Sequence[Row], klass: Class) -> Table:

@@ -16,6 +16,7 @@ from distgrade.course import CourseError, find_course
 from distgrade.notebook import NotebookError, canonical, read_notebook, write_canonical
 
 FULL, NOT_FULL, UNREADABLE = 0, 1, 2
+INTERRUPTED = 130
 
 WORDS = {  # status -> (what people read, colour)
     "passed": ("passed", "green"),
@@ -106,8 +107,11 @@ def _text(text: str, style: str = ""):
 @click.argument("lab")
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Submissions at a time [cores].")
 @click.option("--student", "-s", multiple=True, help="Only this student; may be repeated.")
+@click.option("--exercise", "-e", multiple=True, help="Only run this one anew; may be repeated.")
 @click.option("--again", is_flag=True, help="Grade also what is graded and has not changed.")
-def grade(lab: str, jobs: int | None, student: tuple[str, ...], again: bool) -> None:
+def grade(
+    lab: str, jobs: int | None, student: tuple[str, ...], exercise: tuple[str, ...], again: bool
+) -> None:
     """Grade all submissions of LAB into the gradebook.
 
     Broken off, it goes on where it stopped; what has not changed is not graded again; marks given
@@ -119,7 +123,18 @@ def grade(lab: str, jobs: int | None, student: tuple[str, ...], again: bool) -> 
     course = find_course()
     console = Console()
     klass = Class(course, _full_name(lab, course.released_labs()))
-    rows = grade_class(klass, jobs=jobs or cores(), students=student, again=again, console=console)
+    try:
+        rows = grade_class(
+            klass,
+            jobs=jobs or cores(),
+            students=student,
+            again=again,
+            exercises=[klass.exercise(name) for name in exercise],
+            console=console,
+        )
+    except KeyboardInterrupt:
+        click.echo("distgrade: stopped. Run `distgrade grade` again: it goes on.", err=True)
+        sys.exit(INTERRUPTED)
     console.print(summary(rows, klass))
     sys.exit(0 if all(row.graded for row in rows) else 1)
 

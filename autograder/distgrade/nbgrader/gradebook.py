@@ -28,16 +28,26 @@ def ensure_assignment(*, assignment: str, config: Config, **_) -> None:
     Autograde's pre-convert hook. `release/` is committed and the gradebook is not: without this,
     `nbgrader autograde` in a fresh clone would know no assignment.
     """
+    from nbgrader.coursedir import CourseDirectory
+
+    courses = CourseDirectory(config=config)
+    if not knows(courses.db_url, courses.course_id, assignment):
+        enter(assignment, config)
+
+
+def enter(assignment: str, config: Config) -> None:
+    """Enters an assignment as it is in `source/`; nbgrader raises if submissions stand against it.
+
+    Nothing happens without a source: nbgrader's own message about an unknown assignment is right.
+    """
     from nbgrader.converters import GenerateAssignment
     from nbgrader.coursedir import CourseDirectory
 
     config = deepcopy(config)  # a shallow copy would send everybody to the folder below
     courses = CourseDirectory(config=config)
-    if knows(courses.db_url, courses.course_id, assignment):
-        return
     source = Path(courses.format_path(courses.source_directory, ".", assignment))
     if not source.is_dir():
-        return  # nbgrader's own message about an unknown assignment is the right one
+        return
     with tempfile.TemporaryDirectory() as folder:
         config.CourseDirectory.release_directory = folder
         config.CourseDirectory.assignment_id = assignment
