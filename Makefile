@@ -20,7 +20,7 @@ START = PATH='$(OUTSIDE)'; for python in python3.11 python3 python /usr/bin/pyth
 
 PYTEST = python -m pytest -n 2 --dist loadgroup
 
-.PHONY: help setup lab reset test check lint release refs canon class-demo bench clean
+.PHONY: help setup lab reset test check lint release refs canon class-demo solutions bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,9 @@ canon: setup ## put the notebooks of source/ into their canonical form
 
 class-demo: setup ## make a class of sample submissions, grade it, show the scores with reasons
 	@distgrade class-demo
+
+solutions: setup ## make a lab's solved notebook for students, after its deadline (LAB=lab03)
+	@distgrade solutions '$(LAB)'
 
 bench: setup ## run every benchmark
 	@set -e; for file in lib/benchmarks/bench_*.py autograder/benchmarks/bench_*.py; do \

@@ -56,6 +56,14 @@ c.GenerateAssignment.preprocessors = [
     OURS + "release.Release",  # last: canonical form, content hash
 ]  # left out of nbgrader's list: header/footer and generated tests, which this course does not use
 
+# --- nbgrader generate_solution: source/ -> solution/, for students after the deadline -----------
+c.GenerateSolution.force = True
+c.GenerateSolution.preprocessors = [
+    NBGRADER + "ClearHiddenTests",
+    NBGRADER + "ClearMarkScheme",
+    OURS + "release.Solution",
+]  # left out of nbgrader's list: Execute, since students run it themselves
+
 # --- nbgrader autograde: submitted/ -> autograded/ -------------------------------------------
 # A fresh clone has no gradebook: it is made when the first submission is graded.
 c.Autograde.pre_convert_hook = partial(ensure_assignment, config=c)

@@ -11,8 +11,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from distgrade import quickly  # noqa: F401 (first)
-from distgrade.course import CourseError, find_course
+from distgrade import (
+    quickly,  # noqa: F401 (first)
+    teaching,
+)
+from distgrade.course import CourseError, find_course, full_name
 from distgrade.notebook import NotebookError, canonical, read_notebook, write_canonical
 
 FULL, NOT_FULL, UNREADABLE = 0, 1, 2
@@ -122,7 +125,7 @@ def grade(
 
     course = find_course()
     console = Console()
-    klass = Class(course, _full_name(lab, course.released_labs()))
+    klass = Class(course, full_name(lab, course.released_labs()))
     try:
         rows = grade_class(
             klass,
@@ -137,47 +140,6 @@ def grade(
         sys.exit(INTERRUPTED)
     console.print(summary(rows, klass))
     sys.exit(0 if all(row.graded for row in rows) else 1)
-
-
-@main.command()
-@click.argument("lab")
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--student", "-s", default="", help="Whose it is, where its name does not tell.")
-@click.option("--pattern", default="", help="A regular expression with (?P<student_id>...).")
-@click.option("--dry-run", is_flag=True, help="Only say what would be taken.")
-def collect(lab: str, path: Path, student: str, pattern: str, dry_run: bool) -> None:
-    """Take the submissions of LAB out of PATH: a folder, a zip from an LMS, or one notebook.
-
-    Exit code 0: all are taken; 1: somebody must look; 2: PATH can't be used.
-    """
-    from distgrade import intake
-
-    course = find_course()
-    name = _full_name(lab, course.released_labs())
-    taken = intake.collect(course, name, path, student=student, pattern=pattern, dry=dry_run)
-    Console().print(intake.summary(taken, name, dry=dry_run))
-    sys.exit(1 if any(row.state == intake.LEFT for row in taken) else 0)
-
-
-@main.command()
-@click.argument("file", type=click.Path(path_type=Path))
-def roster(file: Path) -> None:
-    """Enter the students of a CSV FILE into nbgrader's gradebook, or bring them up to date."""
-    from distgrade import roster as roster_module
-
-    students = roster_module.read_roster(file)
-    new = roster_module.enter(find_course(), students)
-    click.echo(f"{len(students)} students, {new} of them new, {len(students) - new} up to date.")
-
-
-def _full_name(lab: str, labs: tuple[str, ...]) -> str:
-    """Returns the lab's whole name for its number, such as lab03; others stay as they are."""
-    found = [name for name in labs if name == lab or name.partition("-")[0] == lab]
-    if found:
-        return found[0]
-    near = difflib.get_close_matches(lab, labs, 1)
-    hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(labs)}."
-    raise CourseError(f"there is no lab {lab!r}.{hint}")
 
 
 @main.command()
@@ -291,6 +253,9 @@ def class_demo(feedback: bool) -> None:
 
     sys.exit(demo.main(find_course(), Console(), feedback=feedback))
 
+
+for command in teaching.COMMANDS:
+    main.add_command(command)
 
 if __name__ == "__main__":
     main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import hmac
 import os
@@ -87,6 +88,19 @@ def find_course(start: Path | str | None = None) -> Course:
                 return Course(folder)
     where = str(start) if start is not None else "the working folder"
     raise CourseError(f"no course (a folder with {MARK} and release/) was found around {where}.")
+
+
+def full_name(lab: str, labs: tuple[str, ...]) -> str:
+    """Returns a lab's whole name for its number, such as lab03.
+
+    Raises CourseError, with the near match, where there is none.
+    """
+    found = [name for name in labs if name == lab or name.partition("-")[0] == lab]
+    if found:
+        return found[0]
+    near = difflib.get_close_matches(lab, labs, 1)
+    hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(labs)}."
+    raise CourseError(f"there is no lab {lab!r}.{hint}")
 
 
 def lab_prefix(lab: str) -> str:

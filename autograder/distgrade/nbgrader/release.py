@@ -6,10 +6,11 @@ import re
 
 from nbgrader.preprocessors import NbGraderPreprocessor
 
-from distgrade.notebook import distlab_of, is_solution, stamped
+from distgrade.notebook import canonical, distlab_of, is_solution, parse_notebook, stamped
 
 STUB = 'raise NotImplementedError("this is not written yet")'
 
+_MARK = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.M)
 _DEFINITION = re.compile(r"(?:async\s+)?(?:def|class)\s+(\w+)")
 
 
@@ -47,3 +48,15 @@ class Release(NbGraderPreprocessor):
         if not isinstance(distlab_of(nb).get("lab"), str):
             return nb, resources
         return stamped(nb), resources
+
+
+class Solution(NbGraderPreprocessor):
+    """Of `nbgrader generate_solution`: no marks around solutions, no outputs, canonical form."""
+
+    def preprocess(self, nb, resources):
+        """Returns the solved notebook; one that is none of ours stays as it is."""
+        if not isinstance(distlab_of(nb).get("lab"), str):
+            return nb, resources
+        for cell in nb.cells:
+            cell.source = _MARK.sub("", cell.source)
+        return parse_notebook(canonical(nb)), resources

@@ -1,0 +1,261 @@
+"""What a teacher gets out: a roster in the gradebook, marks as CSV, the class report, solutions."""
+
+import csv
+import io
+import os
+import shutil
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner
+from nb_tools import LAB, ROOT, answered, released_lab, solutions
+from nbgrader.api import Gradebook
+
+from distgrade import classreport, verdicts
+from distgrade import marks as marks_module
+from distgrade.class_demo import write_raw
+from distgrade.classpicture import draw
+from distgrade.classreport import ClassReport, Mistake, told_of
+from distgrade.cli import main
+from distgrade.course import Course, CourseError
+from distgrade.exercise import load
+from distgrade.nbgrader.export import AGAIN, GRADED, NOTHING, UNGRADED, WAITS
+from distgrade.notebook import exercise_of, graded_cells, read_notebook
+from distgrade.rebuild import rebuild
+from distgrade.rooms import room_of
+from distgrade.roster import Student, enter, students_of
+from distgrade.verify import Outcome
+
+F, ROW = "lab03.f_and_g", "lab03.row_linear"
+
+
+@pytest.fixture
+def course(tmp_path):
+    root = tmp_path / "course"
+    shutil.copytree(ROOT / "release" / LAB, root / "release" / LAB)
+    shutil.copy(ROOT / "nbgrader_config.py", root)
+    return Course(root)
+
+
+def run(course, *arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def hand_in(course, student, nb):
+    path = course.root / "submitted" / student / LAB / f"{LAB}.ipynb"
+    write_raw(path, nb)
+    return path
+
+
+# --- roster and marks -------------------------------------------------------------------------
+
+
+def fill(course):
+    """A gradebook with one exercise and a written answer, as nbgrader leaves it after grading."""
+    url = f"sqlite:///{course.root / 'gradebook.db'}"
+    with Gradebook(url, "distlab") as book:
+        book.add_assignment(LAB)
+        book.add_notebook(LAB, LAB)
+        for name, points, kind in (("f_and_g-test", 4, "code"), ("written", 3, "markdown")):
+            book.add_grade_cell(name, LAB, LAB, max_score=points, cell_type=kind)
+        for student, manual in (("zm1", 2.5), ("wl", None), ("new", None)):
+            book.update_or_create_student(student)
+            book.add_submission(LAB, student)
+            for name, auto in (("f_and_g-test", 3.0), ("written", None)):
+                grade = book.find_grade(name, LAB, LAB, student)
+                grade.auto_score = auto
+                grade.manual_score = manual if auto is None else None
+                grade.needs_manual_grade = auto is None and manual is None
+        book.db.commit()
+
+
+@pytest.mark.slow
+def test_marks_of_a_class_with_every_state(course, monkeypatch, tmp_path):
+    monkeypatch.chdir(course.root)
+    done = run(course, "marks", "lab03")
+    assert done.exit_code == 2
+    assert "run `distgrade grade lab03`" in done.output
+    assert not (course.root / "gradebook.db").exists()
+    assert students_of(course) == []
+
+    path = tmp_path / "class.csv"
+    path.write_text('id,last_name,first_name\nzm1,Müller,Zoë\nabs,"Doe, Jr.",Jane\n')
+    done = run(course, "roster", path)
+    assert (done.exit_code, "2 students, 2 of them new" in done.output) == (0, True)
+    assert enter(course, [Student("zm1", email="z@x")]) == 0  # what a row leaves open stays
+    assert students_of(course)[1] == Student("zm1", "Zoë", "Müller", "z@x")
+    assert "no marks" in run(course, "marks", "lab03").output
+
+    fill(course)
+    for student in ("zm1", "wl", "new", "late"):
+        given = hand_in(course, student, released_lab())
+        if student != "late":
+            graded = course.root / "autograded" / student / LAB / f"{LAB}.ipynb"
+            write_raw(graded, released_lab())
+            hours = 1 if student == "new" else -1
+            os.utime(given, (graded.stat().st_mtime + 3600 * hours,) * 2)
+    rows, text = marks_module.read(course, LAB)
+    states = {row["student_id"]: row["state"] for row in rows}
+    assert states == {"abs": NOTHING, "late": UNGRADED, "new": AGAIN, "wl": WAITS, "zm1": GRADED}
+    table = {row["student_id"]: row for row in csv.DictReader(io.StringIO(text))}
+    assert (table["zm1"]["score"], table["zm1"]["max_score"]) == ("5.5", "7")
+    assert (table["zm1"]["f_and_g-test"], table["zm1"]["written"]) == ("3", "2.5")
+    assert (table["wl"]["score"], table["wl"]["written"]) == ("3", "")
+    assert table["abs"]["last_name"] == "Doe, Jr."
+    assert table["abs"]["score"] == table["late"]["score"] == ""  # no mark, not 0
+    out = tmp_path / "marks.csv"
+    done = run(course, "marks", "lab03", "--to", out)
+    assert done.exit_code == 1
+    assert "1 handed in again, 1 needs a human, 1 not graded" in done.output
+    assert out.read_text("utf-8-sig") == text
+    done = run(course, "marks", "lab03", "--to", tmp_path / "course" / "nbgrader_config.py" / "x")
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+
+
+# --- report -----------------------------------------------------------------------------------
+
+
+def outcome(name, status, message="", diagnosis=""):
+    room = load(name)
+    points = {"passed": room.points, "partial": 1}.get(status, 0)
+    return Outcome(name, status, float(points), float(room.points), message, diagnosis)
+
+
+SWAPPED = outcome(F, "failed", "Case “two ranks” (f): x.\nSeen: 3.", "The two are swapped.")
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (outcome(F, "passed"), None),
+        (outcome(F, "not-written"), None),
+        (SWAPPED, ("The two are swapped.", True)),
+        (outcome(F, "timeout", "…"), ("It takes too long, or never ends.", False)),
+        (
+            outcome(F, "error", "Case “a” (f): using `f`.\nSeen: ValueError: x (line 3)."),
+            ("It stops with ValueError.", False),
+        ),
+        (
+            outcome(F, "error", "The cell `f_and_g` stopped with SyntaxError: bad."),
+            ("It stops with SyntaxError.", False),
+        ),
+        (
+            outcome(F, "failed", "Case “two ranks” (f): x.\nSeen: 3."),
+            ("Something else, seen first in case “two ranks”.", False),
+        ),
+    ],
+)
+def test_a_verdict_tells_a_mistake_in_one_sentence(found, told):
+    assert told_of(found) == told
+
+
+def report_of(*pairs):
+    report = ClassReport(LAB, (F, ROW))
+    for number, (one, two) in enumerate(pairs):
+        report.outcomes[f"s{number}"] = {F: one, ROW: two}
+    return report
+
+
+def test_the_report_counts_students_by_exercise_and_by_mistake():
+    done, open_ = outcome(F, "passed"), outcome(ROW, "not-written")
+    odd = outcome(ROW, "error", "Case “a” (v): using `r`.\nSeen: KeyError: '<script>'.")
+    report = report_of((SWAPPED, odd), (SWAPPED, open_), (done, open_))
+    assert report.standing(F) == {"not right yet": 2, "passed": 1}
+    assert report.standing(ROW) == {"not right yet": 1, "not written": 2}
+    assert report.share(F) == pytest.approx(1 / 3)
+    assert report.mistakes() == [
+        Mistake(F, "The two are swapped.", ("s0", "s1"), True),
+        Mistake(ROW, "It stops with KeyError.", ("s0",), False),
+    ]
+    assert classreport.of(2, 3) == "2 of 3 (67 %)"
+
+
+def test_the_page_needs_nothing_else_and_escapes_what_students_wrote(tmp_path):
+    bad = outcome(F, "failed", "x", "<script>steal()</script>")
+    report = report_of((bad, outcome(ROW, "passed")))
+    report.missing["<b>eve"] = "x.ipynb is not valid JSON."
+    folder = classreport.write(report, tmp_path / "r")
+    text = (folder / "report.html").read_text("utf-8")
+    assert "<script>" not in text
+    assert "<b>eve" not in text
+    assert "1 of 1 (100 %)" in text
+    assert text.count("src=") == text.count('src="data:image/png;base64,') == 1
+    assert (folder / "report.png").read_bytes().startswith(b"\x89PNG")
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(CourseError, match="can't be written"):
+        classreport.write(report, blocked / "r")
+
+
+def test_the_picture_says_in_words_what_it_shows():
+    report = report_of((SWAPPED, outcome(ROW, "passed")), (SWAPPED, outcome(ROW, "passed")))
+    picture = draw(report)
+    assert "2 f_and_g: The two are swapped." in picture.alt
+    assert "row_linear 2" in picture.alt
+    nothing = report_of((outcome(F, "passed"), outcome(ROW, "passed")))
+    assert draw(nothing).alt.endswith("Mistakes: none.")
+
+
+def test_the_report_reads_the_kept_verdicts_of_todays_grader(course, monkeypatch):
+    monkeypatch.chdir(course.root)
+    done = run(course, "report", "lab03")
+    assert (done.exit_code, "nobody has handed it in" in done.output) == (2, True)
+    for student, text in (("anna", "# a"), ("bob", "# b"), ("old", "# c")):
+        path = hand_in(course, student, answered(solutions() | {"f_and_g": text}))
+        built, _ = rebuild(read_notebook(path), released_lab())
+        rooms = [room_of(course, LAB, built, test) for test in graded_cells(built)]
+        found = {r.id: outcome(r.id, "passed") for r in rooms} | {F: SWAPPED}
+        by = {r.id: verdicts.fingerprint(r) if student != "old" else "x" for r in rooms}
+        verdicts.write(course, LAB, built, verdicts.Graded(found, {}), by)
+    hand_in(course, "carol", released_lab())
+    broken = course.root / "submitted" / "dave" / LAB / f"{LAB}.ipynb"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("no json")
+    report = classreport.read_class(course, LAB)
+    assert set(report.outcomes) == {"anna", "bob"}
+    assert set(report.missing) == {"carol", "dave", "old"}
+    assert report.exercises == tuple(exercise_of(t, LAB) for t in graded_cells(released_lab()))
+    assert report.mistakes()[0].students == ("anna", "bob")
+    done = run(course, "report", "lab03")
+    assert done.exit_code == 1
+    assert "2 of 2 (100 %)" in done.output
+    assert (course.root / "build" / "report" / LAB / "report.png").is_file()
+
+
+# --- own cases and solutions ------------------------------------------------------------------
+
+
+def test_own_cases_are_tried_by_a_command(course, monkeypatch):
+    monkeypatch.chdir(course.root)
+    done = run(course, "cases")
+    assert (done.exit_code, "no own cases" in done.output) == (0, True)
+    path = course.root / "private" / LAB / "f_and_g.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("CASES = 1")
+    done = run(course, "cases", "lab03")
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+    path.rename(path.with_name("f_und_g.py"))
+    assert "there is no exercise lab03.f_und_g" in run(course, "cases").output
+
+
+@pytest.mark.slow
+def test_solutions_wait_for_the_deadline_and_hold_no_hidden_test(course, monkeypatch):
+    monkeypatch.chdir(course.root)
+    assert run(course, "solutions", "lab03").exit_code == 2  # there is no source here
+    shutil.copytree(ROOT / "source" / LAB, course.root / "source" / LAB)
+    done = run(course, "solutions", "lab03")
+    assert done.exit_code == 0, done.output
+    assert "no deadline is set" in done.output
+    text = (course.root / "solution" / LAB / f"{LAB}.ipynb").read_text("utf-8")
+    for word in ("BEGIN SOLUTION", "END SOLUTION", "HIDDEN", "distgrade", "NotImplementedError("):
+        assert word not in text
+    solved = read_notebook(course.root / "solution" / LAB / f"{LAB}.ipynb")
+    assert [c.source for c in answered({}, solved).cells]
+    with Gradebook(f"sqlite:///{course.root / 'gradebook.db'}", "distlab") as book:
+        soon = datetime.now(UTC).replace(tzinfo=None) + timedelta(days=1)
+        book.update_or_create_assignment(LAB, duedate=soon)
+    shutil.rmtree(course.root / "solution")
+    done = run(course, "solutions", "lab03")
+    assert (done.exit_code, "--early" in done.output) == (2, True)
+    assert not (course.root / "solution").exists()
+    assert run(course, "solutions", "lab03", "--early").exit_code == 0
