@@ -17,6 +17,7 @@ import torch
 MAX_DEPTH = 24
 MAX_ITEMS = 100_000
 MAX_TEXT = 20_000
+MAX_KEYS = 5_000  # of all dicts together: keys can be chosen so that a dict takes their square
 MAX_BITS = 2_048  # of an integer
 MAX_BYTES = 32_000_000
 
@@ -76,7 +77,7 @@ def type_name(value) -> str:
 
 class _Writer:
     def __init__(self):
-        self.items, self.size, self.slots = 0, 0, []
+        self.items, self.keys, self.size, self.slots = 0, 0, 0, []
 
     def node(self, value, depth):
         self.items += 1
@@ -104,6 +105,9 @@ class _Writer:
             return {"tuple": [self.node(v, depth + 1) for v in tuple.__iter__(value)]}
         if issubclass(kind, dict):
             pairs = dict.items(value)
+            self.keys += len(pairs)
+            if self.keys > MAX_KEYS:
+                raise CodecError("The dicts of the answer hold too many keys.")
             return {"dict": [[self.node(k, depth + 1), self.node(v, depth + 1)] for k, v in pairs]}
         if issubclass(kind, torch.Tensor):
             with torch._C.DisableTorchFunctionSubclass():
@@ -177,7 +181,7 @@ def decode(tree, data: bytes):
 
 class _Reader:
     def __init__(self, data):
-        self.items = 0
+        self.items = self.keys = 0
         if type(data) is not bytes or not 8 <= len(data) <= 2 * MAX_BYTES:
             raise CodecError("The record has no tensor part, or one that is too large.")
         (length,) = struct.unpack("<Q", data[:8])
@@ -214,6 +218,9 @@ class _Reader:
         if kind == "tuple":
             return tuple(self.node(v, depth + 1) for v in body)
         if kind == "dict":
+            self.keys += len(body)
+            if self.keys > MAX_KEYS:
+                raise CodecError("The dicts of the record hold too many keys.")
             pairs = [(self.node(k, depth + 1), self.node(v, depth + 1)) for k, v in body]
             if any(isinstance(k, torch.Tensor | np.ndarray) for k, _ in pairs):
                 raise CodecError("A key of the record is a tensor.")

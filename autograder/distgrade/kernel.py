@@ -25,9 +25,13 @@ from distgrade.exercise import GraderError
 from distgrade.kernels import GRACE_S, START_S, Source, borrow, environment, give_back, rules_for
 from distgrade.outputs import plain
 
-MAX_MESSAGE_BYTES = 64 * 2**20  # one message larger than this is dropped unread
+MAX_MESSAGE_BYTES = 64 * 2**20  # one message larger than this is not taken from the socket
+MAX_WAITING = 8  # messages held here unread: with the size of one, what a flood costs in memory
+MAX_VALUES = 1_000_000  # in a message: an empty list is two characters of text, 64 bytes here
 MAX_CELL_BYTES = 256 * 2**20  # a cell that publishes more is stopped
 MAX_FOLDER_BYTES = 512 * 2**20  # a cell whose files in its folder are larger in all is stopped
+MAX_WRITTEN_BYTES = 2 * 2**30  # a kernel that writes more is stopped: a file without a name counts
+FILE_BYTES = 4096  # what a file takes at the least
 PATIENCE = 3  # times the limit may pass on a busy machine, as long as little of it was computing
 
 
@@ -98,6 +102,8 @@ class Kernel:
         )
         self._client = BlockingKernelClient(connection_file=connection)
         self._client.load_connection_file()
+        self._client.context.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        self._client.context.setsockopt(zmq.RCVHWM, MAX_WAITING)
         self._wait_for_sockets()
         self._client.start_channels(stdin=False, hb=False)
         deadline = time.monotonic() + START_S
@@ -160,9 +166,12 @@ class Kernel:
             late = not stopped and deadline < now < started + PATIENCE * timeout_s
             if late and self._cpu_s() - computed < 0.8 * timeout_s:
                 deadline = now + 0.5  # others had the processor: no fault of this cell's
-            flood = waiting.size > MAX_CELL_BYTES
-            if not flood and now > looked + 1.0:
-                looked, flood = now, self._folder_bytes() > MAX_FOLDER_BYTES
+            if waiting.size > MAX_CELL_BYTES:
+                self.kill()  # nobody reads on until it listens
+                return End("flood")
+            flood = False
+            if now > looked + 1.0:
+                looked, flood = now, self._fills_the_disk()
             if not stopped and (now > deadline or flood):
                 stopped = "flood" if flood else "timeout"
                 deadline = now + GRACE_S
@@ -189,13 +198,14 @@ class Kernel:
 
     def _receive(self, socket, waiting: _Waiting) -> None:
         for _ in range(100):
+            if waiting.size > MAX_CELL_BYTES:
+                return
             try:
                 frames = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.ZMQError:
                 return
-            size = sum(len(f) for f in frames)
-            waiting.size += size
-            if size > MAX_MESSAGE_BYTES:
+            waiting.size += sum(len(f) for f in frames)
+            if sum(f.count(mark) for f in frames for mark in (b",", b"[", b"{")) > MAX_VALUES:
                 continue
             try:
                 _, frames = self._client.session.feed_identities(frames)
@@ -212,13 +222,22 @@ class Kernel:
             for socket, _ in ready:
                 self._receive(socket, waiting)
 
-    def _folder_bytes(self) -> int:
-        total = 0
-        for above, _, names in os.walk(self._folder):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    total += os.lstat(os.path.join(above, name)).st_blocks * 512
-        return total
+    def _fills_the_disk(self) -> bool:
+        """Says whether its files, or all that it ever wrote, are too large."""
+        with contextlib.suppress(psutil.Error, AttributeError):  # not on every system
+            written = psutil.Process(self.pid).io_counters()
+            if max(written.write_bytes, written.write_chars) > MAX_WRITTEN_BYTES:
+                return True
+        total, todo = 0, [str(self._folder)]
+        while todo and total <= MAX_FOLDER_BYTES:  # no recursion: a folder may be very deep
+            with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        blocks = entry.stat(follow_symlinks=False).st_blocks
+                        total += max(blocks * 512, FILE_BYTES)
+                        if entry.is_dir(follow_symlinks=False):
+                            todo.append(entry.path)
+        return total > MAX_FOLDER_BYTES
 
     def _obituary(self) -> str:
         code = self._source.code() if self._source is not None else None
@@ -250,7 +269,36 @@ class Kernel:
         if self._source is not None:
             give_back(self._source)
             self._source = None
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove(self._folder)
+
+
+def remove(folder: Path) -> None:
+    """Removes a folder, whatever a student's code left in it: depth, odd modes, odd names.
+
+    Folders deeper than one level are first moved up, since a path has a longest length and a
+    program a deepest recursion.
+    """
+    moved = 0
+    for top in _folders_in(folder):
+        todo = [top]
+        while todo:
+            at = todo.pop()
+            for below in _folders_in(at):
+                moved += 1
+                lifted = folder / f".{moved}"
+                with contextlib.suppress(OSError):
+                    os.rename(below, lifted)
+                    todo.append(lifted)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        os.chmod(folder, 0o700)  # one that can't be read can't be emptied
+        with os.scandir(folder) as entries:
+            return [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
 
 
 class _Waiting:

@@ -38,9 +38,10 @@ class NotebookError(Exception):
 def read_notebook(path: Path | str) -> NotebookNode:
     """Returns the notebook in a file, every cell in a known shape.
 
-    Raises NotebookError for a file that is missing, too large, not JSON or not a notebook.
+    Raises NotebookError for a file that is missing, a link, too large, not JSON or not a notebook.
     """
     path = Path(path)
+    refuse_link(path)
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -51,6 +52,12 @@ def read_notebook(path: Path | str) -> NotebookNode:
             f"{path.name} is larger than {MAX_BYTES >> 20} MiB: clear its outputs and save again."
         )
     return parse_notebook(data, path.name)
+
+
+def refuse_link(path: Path) -> None:
+    """Raises NotebookError for a link: what it points to may be somebody else's, or the staff's."""
+    if path.is_symlink():
+        raise NotebookError(f"{path.name} is a link to another file: hand in the file itself.")
 
 
 def parse_notebook(data: bytes, name: str = "the notebook") -> NotebookNode:

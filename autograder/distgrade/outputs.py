@@ -6,6 +6,8 @@ nothing that a browser would run may pass. Text is escaped where nbconvert rende
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 
 import nbformat
@@ -15,7 +17,9 @@ from distgrade.notebook import text_of
 
 MAX_TEXT = 100_000  # characters of a cell's text; a lab's longest output has about 1,000
 MAX_PICTURES = 2_000_000  # base64 characters of a cell's pictures
-PICTURES = ("image/png", "image/jpeg")
+MAX_PIXELS = 40_000_000  # a small file can hold a picture that no browser should open
+MAX_OUTPUTS = 500
+PICTURES = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
 CUT = "\n... more was printed than is kept ...\n"
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")  # all but \t \n \r ESC
@@ -32,6 +36,8 @@ class Collector:
 
     def take(self, kind: str, content: dict) -> None:
         """Keeps what is harmless of one message."""
+        if len(self.outputs) >= MAX_OUTPUTS:
+            return
         if kind == "stream":
             self._stream(content.get("text"))
         elif kind in ("display_data", "execute_result"):
@@ -62,8 +68,7 @@ class Collector:
         kept = {}
         for kind in PICTURES:
             picture = data.get(kind)
-            small = isinstance(picture, str) and len(picture) <= self._pictures
-            if small and _BASE64.fullmatch(picture):
+            if is_picture(kind, picture, self._pictures):
                 self._pictures -= len(picture)
                 kept[kind] = picture
                 break
@@ -78,7 +83,7 @@ class Collector:
             nbformat.v4.new_output(
                 "error",
                 ename=plain(name, 200) or "Error",
-                evalue=plain(value, 2000),
+                evalue=self._shortened(plain(value, 2000)),
                 traceback=[self._shortened(line) for line in trace],
             )
         )
@@ -93,6 +98,30 @@ class Collector:
         else:
             self._text -= len(text)
         return text
+
+
+def is_picture(kind: str, picture: object, most: int = MAX_PICTURES) -> bool:
+    """Says whether a base64 text is a picture of this kind, of a size that a page may show."""
+    if not isinstance(picture, str) or len(picture) > most or not _BASE64.fullmatch(picture):
+        return False
+    try:
+        data = base64.b64decode(picture)
+    except binascii.Error:
+        return False
+    return data.startswith(PICTURES[kind]) and 0 < _pixels(kind, data) <= MAX_PIXELS
+
+
+def _pixels(kind: str, data: bytes) -> int:
+    """Returns how many pixels a picture's own header says it has; 0 if it does not."""
+    if kind == "image/png":
+        return int.from_bytes(data[16:20], "big") * int.from_bytes(data[20:24], "big")
+    at = 2
+    while at + 9 <= len(data) and data[at] == 0xFF:  # JPEG: segments up to the frame's header
+        if 0xC0 <= data[at + 1] <= 0xCF and data[at + 1] not in (0xC4, 0xC8, 0xCC):
+            height, width = data[at + 5 : at + 7], data[at + 7 : at + 9]
+            return int.from_bytes(height, "big") * int.from_bytes(width, "big")
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return 0
 
 
 def clean(text: object) -> str:

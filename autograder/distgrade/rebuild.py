@@ -30,9 +30,11 @@ from distgrade.notebook import (
     normalised,
     strip_hidden,
 )
+from distgrade.outputs import PICTURES, is_picture
 
 MAX_EXTRA_CELLS = 300
 MAX_SOURCE = 2 * 2**20  # characters of student code; a whole lab has 20,000
+MAX_ATTACHED = 8_000_000  # base64 characters of pictures in a written answer
 
 MISSING = "# This cell was not in the submission."
 
@@ -56,6 +58,7 @@ def rebuild(submission: NotebookNode, release: NotebookNode) -> tuple[NotebookNo
     anchors = _in_order(places, base)
 
     answers: dict[int, str] = {}
+    pictures: dict[int, dict] = {}
     extras: dict[int, list[NotebookNode]] = {}
     used = count = 0
     anchor = -1
@@ -70,6 +73,7 @@ def rebuild(submission: NotebookNode, release: NotebookNode) -> tuple[NotebookNo
                 continue
             used += len(source)
             answers[place] = source
+            pictures[place] = _pictures(cell)
             if cell.cell_type != released.cell_type:
                 notes.append(Note(grade_id(released), "the cell's type was put back."))
             continue
@@ -93,11 +97,11 @@ def rebuild(submission: NotebookNode, release: NotebookNode) -> tuple[NotebookNo
                 )
             if not _is_copy(number, place, places):
                 continue  # the released cell itself: what it says is the release's
+        if count >= MAX_EXTRA_CELLS or used + len(source) > MAX_SOURCE:
+            notes.append(Note(None, "there are too many added cells; some were left out."))
+            continue
         count += 1
         used += len(source)
-        if count > MAX_EXTRA_CELLS or used > MAX_SOURCE:
-            notes.append(Note(None, "there are too many added cells; the rest was left out."))
-            break
         extras.setdefault(at, []).append(_extra(cell, count, index))
 
     built = list(extras.get(-1, []))
@@ -105,6 +109,8 @@ def rebuild(submission: NotebookNode, release: NotebookNode) -> tuple[NotebookNo
         if is_solution(released):
             if place in answers:
                 released.source = answers[place]
+                if released.cell_type == "markdown" and pictures[place]:
+                    released.attachments = nbformat.from_dict(pictures[place])
             else:
                 released.source = MISSING if released.cell_type == "code" else ""
                 notes.append(Note(grade_id(released), "this cell was not in the submission."))
@@ -187,6 +193,18 @@ def _in_order(places: list[int | None], base: NotebookNode) -> set[int]:
         kept.add(known[last][0])
         last = best[last][1]
     return kept
+
+
+def _pictures(cell: NotebookNode) -> dict:
+    """Returns the pictures that are attached to a written answer, such as a photo of a sketch."""
+    left, found = MAX_ATTACHED, {}
+    for name, forms in cell.get("attachments", {}).items():
+        for kind in PICTURES:
+            picture = forms.get(kind) if isinstance(forms, dict) else None
+            if is_picture(kind, picture, left):
+                left -= len(picture)
+                found[name] = {kind: picture}
+    return found
 
 
 def _extra(cell: NotebookNode, count: int, index: _Index) -> NotebookNode:

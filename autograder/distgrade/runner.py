@@ -1,8 +1,10 @@
 """Runs a rebuilt notebook in a fresh kernel and brings back what each exercise's objects did.
 
-At each test cell's position the exercise's harness runs instead of the cell, so that no later cell
-changes an earlier mark. A cell that raises, hangs or kills the kernel costs no more than itself:
-the kernel is started again and the cells above are replayed without the one that killed it.
+First the cells run without their tests, and what they show is taken. Then, in another kernel, they
+run again, and at each test cell's position the exercise's harness runs instead of the cell: no
+later cell changes an earlier mark, and none can show what the harness holds. A cell that raises,
+hangs or kills the kernel costs no more than itself: the kernel is started again and the cells above
+are replayed without the one that killed it.
 
 What student code in the kernel can fake, and what not. It shares the process with the harness, so
 it may read the harness, patch torch, distlab or IPython, and publish records of its own; the nonce
@@ -59,13 +61,14 @@ def run_notebook(
     seeds_for: Callable[[Exercise], Sequence[int]],
     limits: Limits | None = None,
     kernel: Callable[[], Kernel] = Kernel,
+    show: bool = True,
 ) -> Run:
     """Returns observations, or an Outcome that says why there are none, for every exercise.
 
-    Raises GraderError when no kernel can be started at all.
+    With `show` also what the cells showed. Raises GraderError when no kernel can be started at all.
     """
     known = {e.id: e for e in exercises}
-    session = _Session(nb, lab, known, seeds_for, limits or Limits(), kernel)
+    session = _Session(nb, lab, known, seeds_for, limits or Limits(), kernel, show)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -76,26 +79,27 @@ def run_notebook(
 
 
 class _Session:
-    def __init__(self, nb, lab, exercises: Mapping[str, Exercise], seeds_for, limits, kernel):
+    def __init__(self, nb, lab, exercises: Mapping[str, Exercise], seeds_for, limits, kernel, show):
         self.nb, self.lab, self.exercises = nb, lab, exercises
-        self.seeds_for, self.limits, self.new_kernel = seeds_for, limits, kernel
+        self.seeds_for, self.limits, self.new_kernel, self.show = seeds_for, limits, kernel, show
         self.run_ = Run()
         self.ends: dict[int, End] = {}  # how each cell ended, by position
+        self.deadly: set[int] = set()  # those that the kernel did not survive
         self.kernel: Kernel | None = None
         self.starts = 0
         self.deadline = time.monotonic() + limits.notebook_s
 
     def run(self) -> Run:
         try:
+            if self.show:
+                self._show()
             for place, cell in enumerate(self.nb.cells):
-                if cell.cell_type != "code":
-                    continue
                 if is_test(cell):
                     exercise = self.exercises.get(exercise_of(grade_id(cell) or "", self.lab))
                     if exercise is not None and exercise.id not in self.run_.results:
                         self.run_.results[exercise.id] = self._grade(exercise, place)
-                elif not is_skipped(cell) and cell.source.strip():
-                    self._cell(place)
+                elif self._runs(cell) and place not in self.deadly:
+                    self._cell(place, Collector())
         finally:
             self._close()
         for exercise in self.exercises.values():
@@ -106,12 +110,26 @@ class _Session:
 
     # --- cells -------------------------------------------------------------------------------
 
-    def _cell(self, place: int) -> None:
-        collector = Collector()
+    @staticmethod
+    def _runs(cell: NotebookNode) -> bool:
+        code = cell.cell_type == "code" and not is_test(cell)
+        return code and not is_skipped(cell) and bool(cell.source.strip())
+
+    def _show(self) -> None:
+        """Takes what the cells show, in a kernel that no harness was in: they could show it."""
+        for place, cell in enumerate(self.nb.cells):
+            if self._runs(cell):
+                self.run_.outputs[place] = self._cell(place, Collector()).outputs
+        self._close()
+        self.starts = 0
+
+    def _cell(self, place: int, collector: Collector) -> Collector:
         self.ends[place] = end = self._ready(place) or self._execute(place, collector)
         if not end.ran:
             collector.problem(*_told(end, self.limits.cell_s))
-        self.run_.outputs[place] = collector.outputs
+            if self.kernel is None or not self.kernel.alive:
+                self.deadly.add(place)
+        return collector
 
     def _execute(self, place: int, collector: Collector) -> End:
         end = self.kernel.execute(

@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import mmap
 import os
 import resource
 import socket
@@ -56,7 +57,8 @@ SYSTEM = (
     *("/etc/alternatives", "/etc/mime.types", "/proc/self", "/proc/cpuinfo", "/proc/meminfo"),
     *("/proc/stat", "/proc/sys/kernel", "/sys/devices/system"),
 )
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
+ZERO = "/dev/zero"  # to read only: what is written into a shared map of it is memory, uncounted
 HIDDEN = "distgrade"  # what an installation holds of the grader itself
 CLONE_THREAD = 0x10000
 # System calls that no exercise needs, and that reach other processes, or around these layers.
@@ -70,6 +72,7 @@ REFUSED = (
     *("setdomainname", "sethostname", "settimeofday", "clock_settime", "quotactl", "acct"),
     *("chown", "lchown", "fchown", "fchownat", "removexattr", "lremovexattr", "fremovexattr"),
     *("rt_sigqueueinfo", "rt_tgsigqueueinfo", "shmget", "msgget", "semget", "mq_open"),
+    *("memfd_create", "memfd_secret"),
 )
 # Landlock does not cover a file's mode, owner, times and attributes. Libraries set modes and times
 # of files they have made and expect no refusal, so these calls do nothing and say they have.
@@ -169,6 +172,8 @@ def _close_files(rules: Rules) -> None:
         for path in DEVICES:
             with contextlib.suppress(OSError):
                 ruleset.allow_path(path, on_file)
+        with contextlib.suppress(OSError):
+            ruleset.allow_path(ZERO, fs.READ_FILE)
         ruleset.allow_path(rules.folder, everything)
         ruleset.restrict()
 
@@ -192,6 +197,10 @@ def _filter_calls() -> None:
     )
     for name in ("kill", "tgkill"):
         calls.add_rule(refuse, name, seccomp.Arg(0, seccomp.NE, me))
+    # The limit on memory leaves out what could be shared with another process, and there is none.
+    shared = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
+    no_memory = seccomp.ERRNO(errno.ENOMEM)
+    calls.add_rule(no_memory, "mmap", seccomp.Arg(3, seccomp.MASKED_EQ, shared, shared))
     with contextlib.suppress(OSError):
         calls.load()
 
@@ -280,6 +289,13 @@ def attempt(rules: Rules, outside: str) -> list[str]:
             os._exit(0)
         os.waitpid(pid, 0)
 
+    def memory():
+        for kind in (mmap.MAP_SHARED, mmap.MAP_PRIVATE):
+            with contextlib.suppress(OSError, MemoryError):
+                mmap.mmap(-1, rules.memory_bytes + 1, kind | mmap.MAP_ANONYMOUS).close()
+                return
+        raise MemoryError
+
     def file():
         with open(folder / "large", "wb") as large:
             large.truncate(rules.file_bytes + 1)
@@ -291,7 +307,7 @@ def attempt(rules: Rules, outside: str) -> list[str]:
         "process": process,
         "signal": lambda: os.kill(parent, 0),
         "spy": lambda: Path(f"/proc/{parent}/environ").read_bytes(),
-        "memory": lambda: bytearray(rules.memory_bytes + 1),
+        "memory": memory,
         "file": file,
     }
     held = []

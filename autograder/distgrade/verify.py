@@ -3,6 +3,7 @@
 A verdict that can't be reached is a GraderError, never a pass.
 """
 
+import pkgutil
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ SAID = {
     "no-record": "nothing came back: the kernel ended, or the cell before this one failed.",
     "doubled": "more than one answer came back for one case.",
     "malformed": "what came back can't be read.",
+    "grader": "the inputs can't be made: is a name of distlab or torch changed in this notebook?",
 }
 
 
@@ -63,8 +65,9 @@ def grade(exercise: Exercise, observations: Sequence[Observation]) -> Outcome:
     """
     seeds = _seeds(exercise, observations)
     frozen = references.read(exercise)
-    if any(o.error is not None and o.error.kind == "grader" for o in observations):
-        raise GraderError(f"{exercise.id}: a case could not be set up.")
+    for o in observations:
+        if o.error is not None and o.error.kind == "grader":
+            _set_up_here(exercise, o)
     whole = _not_an_answer(exercise, observations)
     if whole is not None:
         return whole
@@ -83,6 +86,19 @@ def grade(exercise: Exercise, observations: Sequence[Observation]) -> Outcome:
             failures.append(_Failure(case, o, tuple(symptoms), expected))
     references.telling_together(exercise, fresh)
     return _outcome(exercise, observations, failures)
+
+
+def _set_up_here(exercise: Exercise, o: Observation) -> None:
+    """Raise GraderError if a case that could not be set up there can't be set up here either.
+
+    Where it can, names of distlab or torch were changed in the notebook, or somebody says so.
+    """
+    try:
+        exercise.given(exercise.cases[o.case_index], o.seed)
+        for dotted in exercise.forbid:
+            pkgutil.resolve_name(dotted)
+    except Exception as error:
+        raise GraderError(f"{exercise.id}: a case could not be set up.") from error
 
 
 def _seeds(exercise: Exercise, observations: Sequence[Observation]) -> list[int]:

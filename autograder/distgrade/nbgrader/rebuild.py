@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nbgrader.preprocessors import NbGraderPreprocessor, OverwriteCells
 
 from distgrade.check import edition_for
 from distgrade.editions import forget_strangers
 from distgrade.nbgrader.where import course_of, release_of
+from distgrade.notebook import refuse_link
 from distgrade.rebuild import rebuild
 
 
@@ -19,6 +22,8 @@ class Rebuild(NbGraderPreprocessor):
         if found is None:
             return nb, resources
         lab, present = found
+        for path in Path(resources["metadata"]["path"]).iterdir():
+            refuse_link(path)  # nbgrader copies what lies beside the notebook, too
         built, notes = rebuild(nb, edition_for(course_of(self), lab, nb))
         forget_strangers(built, present)
         for note in notes:
