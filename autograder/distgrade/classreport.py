@@ -10,7 +10,7 @@ import html
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.table import Table
@@ -19,7 +19,13 @@ from rich.text import Text
 from distgrade import verdicts
 from distgrade.check import edition_for, read_release
 from distgrade.course import Course, CourseError
-from distgrade.notebook import NotebookError, exercise_of, graded_cells, read_notebook
+from distgrade.notebook import (
+    NotebookError,
+    distlab_of,
+    exercise_of,
+    graded_cells,
+    read_notebook,
+)
 from distgrade.rebuild import rebuild
 from distgrade.rooms import room_of
 from distgrade.verdicts import fingerprint
@@ -135,12 +141,15 @@ def _outcomes(course: Course, lab: str, path: Path) -> dict[str, Outcome] | None
     kept = verdicts.read(course, lab, built)
     if kept is None:
         return None
-    rooms = (room_of(course, lab, built, test) for test in graded_cells(built))
-    return {
-        room.id: kept.graded.outcomes[room.id]
-        for room in rooms
-        if room.id in kept.graded.outcomes and kept.graders.get(room.id) == fingerprint(room)
-    }
+    found = {}
+    for test, cell in graded_cells(built).items():
+        room = room_of(course, lab, built, test)
+        outcome = kept.graded.outcomes.get(room.id)
+        if outcome is None or kept.graders.get(room.id) != fingerprint(room):
+            continue
+        later = distlab_of(cell).get("later")  # than the edition it was made from: no mistake
+        found[room.id] = replace(outcome, status="not-written") if later else outcome
+    return found
 
 
 # --- what a teacher reads --------------------------------------------------------------------

@@ -219,8 +219,10 @@ def summary(rows: Sequence[Row], klass: Class) -> Table:
     anew = sum(row.anew for row in done)
     table.add_row(Text("graded", "green"), f"{len(done)} of {len(rows)}", "", f"{anew} of them now")
     for row in rows:
-        if row.why:
+        whys = [row.why] if row.why else []
+        whys += [note for note in row.notes if note.startswith("made from")]  # another edition
+        if whys:
             state = Text("look at", "yellow") if row.graded else Text("needs a human", "red")
             points = "–" if row.score is None else f"{row.score:g}/{row.max_score:g}"
-            table.add_row(state, Text(row.student), points, Text(row.why))
+            table.add_row(state, Text(row.student), points, Text("; ".join(whys)))
     return table

@@ -203,7 +203,9 @@ def fitted(edition: Edition, present: NotebookNode) -> NotebookNode:
             continue
         kept.append(cell)
     there = {grade_id(cell) for cell in kept}
-    kept += [deepcopy(cell) for name, cell in wanted.items() if name not in there]
+    for cell in (deepcopy(c) for name, c in wanted.items() if name not in there):
+        cell.metadata["distlab"] = {"later": True}
+        kept.append(cell)
     release.cells = kept
     release.metadata.distlab["edition"] = edition.name
     return release

@@ -37,6 +37,8 @@ MAX_SOURCE = 2 * 2**20  # characters of student code; a whole lab has 20,000
 MAX_ATTACHED = 8_000_000  # base64 characters of pictures in a written answer
 
 MISSING = "# This cell was not in the submission."
+NOT_THERE = "this cell was not in the submission."
+LATER = "this exercise came later than the edition that the submission was made from."
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def rebuild(submission: NotebookNode, release: NotebookNode) -> tuple[NotebookNo
                     released.attachments = nbformat.from_dict(pictures[place])
             else:
                 released.source = MISSING if released.cell_type == "code" else ""
-                notes.append(Note(grade_id(released), "this cell was not in the submission."))
+                later = distlab_of(released).get("later")
+                notes.append(Note(grade_id(released), LATER if later else NOT_THERE))
         built.append(released)
         built.extend(extras.get(place, []))
     base.cells = built

@@ -21,7 +21,7 @@ from distgrade.notebook import (
     solution_cells,
     stamped,
 )
-from distgrade.rebuild import rebuild, submission_hash
+from distgrade.rebuild import LATER, rebuild, submission_hash
 
 COLUMN, ROW = "column_linear", "row_linear"
 
@@ -88,6 +88,7 @@ def test_a_submission_is_rebuilt_on_its_edition_within_todays_gradebook(kept):
     built, notes = rebuild(submission, edition_for(kept, LAB, submission))
     assert any(c.source.startswith("HELPER") for c in built.cells)
     assert "made from the edition of 2026-10-03, and graded by it." in [n.text for n in notes]
+    assert [n.grade_id for n in notes if n.text == LATER] == [ROW]
     # graded is what is graded today, at today's worth
     today = {n: c.metadata.nbgrader.points for n, c in graded_cells(released_lab()).items()}
     assert {n: c.metadata.nbgrader.points for n, c in graded_cells(built).items()} == today
