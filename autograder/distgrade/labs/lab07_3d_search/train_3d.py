@@ -15,15 +15,17 @@ Source: Narayanan et al. 2021 (arXiv:2104.04473), section 3; Korthikanti et al. 
 
 from fractions import Fraction
 
-from distgrade.compare import ceiling, compare, told_as_changed
-from distgrade.exercise import Case, Close, also_right, slip
+from distgrade.compare import Symptom, ceiling, compare, told_as_changed
+from distgrade.exercise import Case, Close, also_right, slip, wrong
 
 NAMES = ("train_3d",)
 FORBID = ()
 TOLERANCE = Close(1e-10, "two steps in float64, sums over ranks in any order")
 CREDIT = {"data and tensor": 3, "with a pipeline": 3, "bytes": 1}
+MEASURED = ("bytes",)  # a known mistake is told though an answer sends its losses another way
 LOSS_BYTES = 64  # a rank may send to tell the others a step's loss
-SIZES = {"hidden": 4, "letters": 5, "tokens": 4, "steps": 1, "microbatch": 1, "sp": False}
+SIZES = {"hidden": 4, "letters": 5, "tokens": 4, "steps": 1, "microbatch": 2}
+SIZES |= {"sp": False, "counted": False}
 
 
 def _case(name: str, group: str, t: int, p: int, d: int, **params) -> Case:
@@ -33,11 +35,11 @@ def _case(name: str, group: str, t: int, p: int, d: int, **params) -> Case:
 
 
 CASES = (
-    _case("1·1·1", "data and tensor", 1, 1, 1, batch=2, layers=2),
-    _case("1·1·5, unequal shares", "data and tensor", 1, 1, 5, batch=7, microbatch=2, steps=2),
+    _case("1·1·1", "data and tensor", 1, 1, 1, batch=2, steps=2),
+    _case("1·1·5, unequal shares", "data and tensor", 1, 1, 5, batch=6),
     _case("2·1·1", "data and tensor", 2, 1, 1),
     _case("3·1·2, shared tokens", "data and tensor", 3, 1, 2, sp=True, hidden=6, tokens=3),
-    _case("1·3·1", "with a pipeline", 1, 3, 1, layers=4),
+    _case("1·3·1", "with a pipeline", 1, 3, 1, layers=4, steps=2),
     _case("2·2·1, stages fastest", "with a pipeline", 2, 2, 1, order=("pp", "tp", "dp")),
     _case(
         "2·2·2, replicas fastest, shared tokens, unequal shares",
@@ -47,10 +49,10 @@ CASES = (
         2,
         sp=True,
         batch=3,
-        steps=2,
         order=("dp", "tp", "pp"),
     ),
-    _case("2·3·2, shared tokens", "bytes", 2, 3, 2, sp=True, batch=4),
+    _case("1·3·2, two sequences each", "bytes", 1, 3, 2, batch=4, counted=True),
+    _case("2·1·2", "bytes", 2, 1, 2, counted=True),
 )
 
 
@@ -70,6 +72,7 @@ def given(case, seed):
         ],
         "layout": [case.t, case.p, case.d, case.microbatch, case.sp],
         "order": list(case.order),
+        "counted": case.counted,
         "lr": 0.5,
     }
 
@@ -97,20 +100,34 @@ def observe(student, given):
             "weights": {name: weight.detach() for name, weight in weights.items()},
         }
 
+    def axes_used(entries):  # by more than it takes to tell losses
+        sent = dict.fromkeys(order, 0)
+        for entry in entries:
+            places = [coords(rank, t, p, d) for rank in entry.group]
+            for axis in order:
+                if len({at[axis] for at in places}) > 1:
+                    sent[axis] += entry.ring_bytes
+        least = 40 * len(given["batches"])
+        return " ".join(axis for axis in ("tp", "dp", "pp") if sent[axis] > least)
+
     result = run(on_a_rank, t * p * d, given["whole"], given["batches"], echo=False, timeout=60)
     tree = {key: [value[key] for value in result.values] for key in result.values[0]}
-    return tree | {"bytes sent": [result.ledger.ring_bytes(rank=r) for r in range(t * p * d)]}
+    ranks, ledger = range(t * p * d), result.ledger
+    sent = [ledger.ring_bytes(rank=rank) for rank in ranks]
+    used = [axes_used([e for e in ledger.entries if e.rank == rank]) for rank in ranks]
+    return tree | {"axes used": used, "bytes sent": sent if given["counted"] else None}
 
 
 def oracle(case, given):
     losses, whole = _on_one_device(case, given)
-    ranks = _coordinates(case)
+    ranks, sizes = _coordinates(case), {"tp": case.t, "dp": case.d, "pp": case.p}
     return {
         "whole weights afterwards": [given["whole"]] * case.n,
         "batches afterwards": [given["batches"]] * case.n,
         "losses": [losses] * case.n,
         "weights": [_held(whole, tp, pp, case) for tp, _, pp in ranks],
-        "bytes sent": [_bytes_needed(given["whole"], tp, pp, case) for tp, _, pp in ranks],
+        "axes used": [" ".join(axis for axis, size in sizes.items() if size > 1)] * case.n,
+        "bytes sent": _bytes_needed(given["whole"], ranks, case) if case.counted else None,
     }
 
 
@@ -181,28 +198,35 @@ def _held(whole, tp: int, pp: int, case) -> dict:
     return mine
 
 
-def _bytes_needed(whole, tp: int, pp: int, case) -> Fraction:
-    """Return what one rank sends with an equal share of the batch."""
-    held = _held(whole, tp, pp, case)
-    layers = sum(name.endswith("norm1") for name in held)
+def _bytes_needed(whole, ranks, case) -> list[Fraction]:
+    """Return what each rank sends with an equal share of the batch."""
     x = case.batch // case.d * case.tokens * case.hidden * 8  # bytes, a replica's, of a layer
     over_tp, over_dp = (Fraction(2 * (n - 1), n) for n in (case.t, case.d))
-    sent = 4 * layers * over_tp * x
-    sent += Fraction(x, case.t if case.sp else 1) * ((pp > 0) + (pp < case.p - 1))
-    sent *= case.steps
-    for name, weight in held.items():
-        cut = weight.shape != whole[name].shape
-        ends = name == "embedding" and case.p > 1
-        sums = over_dp + (over_tp if case.sp and not cut else 0) + ends
-        sent += case.steps * sums * weight.nbytes
-    return sent + case.steps * LOSS_BYTES
+    needed = []
+    for tp, _, pp in ranks:
+        held = _held(whole, tp, pp, case)
+        layers = sum(name.endswith("norm1") for name in held)
+        boundaries = (pp > 0) + (pp < case.p - 1)
+        sent = 4 * layers * over_tp * x + Fraction(x, case.t if case.sp else 1) * boundaries
+        for name, weight in held.items():
+            cut = weight.shape != whole[name].shape
+            ends = name == "embedding" and case.p > 1
+            sums = over_dp + (over_tp if case.sp and not cut else 0) + ends
+            sent += sums * weight.nbytes
+        needed.append(case.steps * (sent + LOSS_BYTES))
+    return needed
 
 
 def judge(got, expected, case):
-    values = [key for key in expected if key != "bytes sent"]
+    values = [key for key in expected if key not in ("axes used", "bytes sent")]
     trees = ({key: tree[key] for key in values} for tree in (got, expected))
     symptoms = told_as_changed(compare(*trees, rtol=TOLERANCE.rtol, n=case.n))
-    if case.group == "bytes":
+    for rank, (used, axes) in enumerate(zip(got["axes used"], expected["axes used"], strict=True)):
+        for axis in (axis for axis in axes.split() if axis not in used):
+            look = "Each rank works on its own part of the layers, and of the batch."
+            seen = f"hardly a byte goes over {axis}"
+            symptoms.append(Symptom("cost", f"work of rank {rank}", seen, look))
+    if case.counted:
         symptoms += ceiling(got["bytes sent"], expected["bytes sent"], "bytes sent")
     return symptoms
 
@@ -364,11 +388,6 @@ loss_over_t = slip(
     "With sequence parallelism tp ranks' losses are of different tokens: their sum counts.",
     ("(loss if shared else loss / t)", "loss / t"),
 )
-rows_left_out = slip(
-    one_by_one,
-    "Sequences are left out where d doesn't divide the batch: hand out the remainder, too.",
-    ('batch[at["dp"] :: d]', 'batch[at["dp"] : len(batch) // d * d : d]'),
-)
 chunk_too_few = slip(
     one_by_one,
     "torch.chunk can give fewer than d pieces, and then a replica has none: batch[dp::d] can't.",
@@ -382,6 +401,15 @@ own_order_of_ranks = slip(
         '{"tp": rank % t, "dp": rank // t % d, "pp": rank // (t * d)}',
     ),
 )
+copies_averaged = slip(
+    one_by_one,
+    "Complete gradients are equal on all of tp: their mean is right, and sent for nothing.",
+    (
+        'if shared and kind(name) != "cut":\n                grad = tp.all_reduce(grad)',
+        'if kind(name) != "cut":\n'
+        '                grad = tp.all_reduce(grad, op="sum" if shared else "mean")',
+    ),
+)
 whole_batch_everywhere = slip(
     one_by_one,
     "Each replica works on the whole batch: the values are right, d times the work and bytes.",
@@ -389,6 +417,38 @@ whole_batch_everywhere = slip(
     ("all_reduce(loss).item()", "all_reduce(loss).item() / d"),
     ("lr * grad / tokens", "lr * grad / tokens / d"),
 )
+replicas_do_the_same = slip(
+    one_by_one,
+    "Every replica makes the whole step by itself: share the batch, then sum over dp.",
+    ('batch[at["dp"] :: d]', "batch"),
+    ("all_reduce(loss).item()", "all_reduce(loss).item() / d"),
+    ("            grad = dp.all_reduce(grad)\n", ""),
+)
+
+
+@wrong("Every rank trains the whole model by itself and cuts it in the end: share the work.")
+def alone_on_every_rank():
+    from dataclasses import replace
+    from types import SimpleNamespace
+
+    from distlab.small3d import forward_backward, shards
+
+    def train_3d(comm, layout, whole, batches, *, coords, lr):
+        alone, layout_of_one = comm.split(comm.rank), replace(layout, sequence_parallel=False)
+        at = coords(comm.rank, layout.t, layout.p, layout.d)
+        weights, losses = shards(whole, alone, alone), []
+        for batch in batches:
+            tokens = batch[:, 1:].numel()
+            loss, grads = forward_backward(weights, batch, alone, alone, layout_of_one)
+            losses.append(loss.item() / tokens)
+            weights = {n: w - lr * grads[n] / tokens for n, w in weights.items()}
+        tp = SimpleNamespace(rank=at["tp"], size=layout.t)
+        pp = SimpleNamespace(rank=at["pp"], size=layout.p)
+        return losses, shards(weights, tp, pp)
+
+    return train_3d
+
+
 after_every_sequence = slip(
     one_by_one,
     "Gradients are sent after every sequence: sum them up on the rank, send once a step.",
