@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import shutil
 from datetime import UTC, datetime, timedelta
 
@@ -21,9 +22,10 @@ from distgrade.course import Course, CourseError
 from distgrade.exercise import load
 from distgrade.nbgrader.export import AGAIN, GRADED, NOTHING, UNGRADED, WAITS
 from distgrade.notebook import exercise_of, graded_cells, read_notebook
+from distgrade.private import try_out
 from distgrade.rebuild import rebuild
 from distgrade.rooms import room_of
-from distgrade.roster import Student, enter, students_of
+from distgrade.roster import Student, enter, read_roster, students_of
 from distgrade.verify import Outcome
 
 F, ROW = "lab03.f_and_g", "lab03.row_linear"
@@ -220,6 +222,33 @@ def test_the_report_reads_the_kept_verdicts_of_todays_grader(course, monkeypatch
     assert done.exit_code == 1
     assert "2 of 2 (100 %)" in done.output
     assert (course.root / "build" / "report" / LAB / "report.png").is_file()
+
+
+# --- the teacher's guide ----------------------------------------------------------------------
+
+GUIDE = (ROOT / "course" / "instructors" / "class.md").read_text("utf-8")
+
+
+def test_the_guide_names_commands_states_and_columns_that_exist(tmp_path):
+    named = set(re.findall(r"`?distgrade ([a-z-]+)", GUIDE))
+    assert {"collect", "roster", "grade", "marks", "report", "cases", "solutions"} <= named
+    assert named <= set(main.commands)
+    for state in (GRADED, WAITS, AGAIN, UNGRADED, NOTHING):
+        assert f"| `{state}` |" in GUIDE
+    (row,) = re.findall(r"^\| `id` \|(.*)$", GUIDE, re.M)
+    for name in re.findall(r"`([^`]+)`", row):
+        path = tmp_path / "class.csv"
+        path.write_text(f"{name}\na1\n")
+        assert read_roster(path) == [Student("a1")]
+
+
+def test_the_guides_own_case_passes_every_right_answer(course):
+    text = GUIDE[GUIDE.index("from distgrade.exercise") : GUIDE.index("A case has the form")]
+    path = course.root / "private" / LAB / "column_linear.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(text.partition("```")[0])
+    (tried,) = try_out(course, LAB)
+    assert (tried.refused, len(tried.caught) > 5) == ((), True)
 
 
 # --- own cases and solutions ------------------------------------------------------------------
