@@ -133,6 +133,9 @@ def judge(got, expected, case):
         if got["part"] not in ("compute", "bubble", "tp", "pp", "dp"):
             return [Symptom("values", "the part", "none of bubble, tp, pp, dp")]
         return [Symptom("values", "the part", f"{got['part']}, which isn't the largest asked for")]
+    missing = [name for name, seconds in got["saved"].items() if seconds is None]
+    if missing:
+        return [Symptom("structure", "saved", f"nothing under “{missing[0]}”")]
     return compare({"saved": got["saved"]}, {"saved": expected["saved"]}, rtol=TOLERANCE.rtol)
 
 
@@ -197,6 +200,11 @@ compute_too = slip(
     "compute is named: it is the work itself, asked is the largest of the other parts.",
     ('(part for part in parts if part != "compute")', "parts"),
 )
+bubble_aside = slip(
+    by_clusters,
+    "The bubble is passed over: it is a part of the step, and here the largest but compute.",
+    ('if part != "compute"', 'if part not in ("compute", "bubble")'),
+)
 smallest_part = slip(
     by_clusters,
     "The smallest part is named: asked is the largest but compute.",
@@ -232,6 +240,11 @@ speedups = slip(
     by_clusters,
     "These are ratios of two steps: seconds are asked for, the difference.",
     ("saved[name] = today - sum(", "saved[name] = today / sum("),
+)
+shares = slip(
+    by_clusters,
+    "These are shares of today's step: seconds are asked for.",
+    ("saved[name] = today - sum(", "saved[name] = 1 - 1 / today * sum("),
 )
 one_after_the_other = slip(
     by_paths,

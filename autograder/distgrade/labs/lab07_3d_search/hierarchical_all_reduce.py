@@ -154,11 +154,12 @@ def by_exchange():
 flat_ring = slip(
     three_steps,
     "The whole tensor goes over the network: reduce inside a node first, then send a part.",
-    ("return whole[: x.numel()].reshape(x.shape)", "return comm.all_reduce(x)"),
+    ("node = comm.split(", "return comm.all_reduce(x); node = comm.split("),
 )
 whole_rails = slip(
     three_steps,
     "Every GPU of a node sends the node's whole sum: g times the bytes. Each sends its own part.",
+    ("missing = -x.numel() % node.size", "missing = 0"),
     ("node.reduce_scatter(flat)", "node.all_reduce(flat)"),
     ("node.all_gather(part)", "part"),
 )

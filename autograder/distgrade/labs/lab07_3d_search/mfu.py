@@ -147,6 +147,11 @@ no_scores = slip(
     "The scores are missing: no parameters, but 4 FLOP for each token met, in each layer.",
     ("scores = 4", "scores = 0"),
 )
+scores_only_again = slip(
+    by_passes,
+    "The scores count only where they are run again: every forward computes them.",
+    ("forward = 2 * job.params + scores", "forward = 2 * job.params"),
+)
 scores_forward_only = slip(
     by_passes,
     "The scores have a backward too, twice their forward.",

@@ -125,11 +125,15 @@ def observe(student, given):
     layouts = [Layout(t, p, d, microbatch=b) for t, p, d, b in given["layouts"]]
     at = {layout: i for i, layout in enumerate(layouts)}
 
+    asked = set()
+
     def bytes_of(job, layout):
+        asked.add("bytes_of")
         names = ("weights", "gradients", "optimiser states", "activations")
         return dict(zip(names, given["bytes"][at[layout]], strict=True))
 
     def time_of(job, layout):
+        asked.add("time_of")
         names = ("compute", "bubble", "tp", "pp", "dp")
         return dict(zip(names, given["times"][at[layout]], strict=True))
 
@@ -137,13 +141,15 @@ def observe(student, given):
     answer = student.search(job, offered, bytes_of, time_of)
     if not isinstance(answer, tuple | list) or len(answer) != 2:
         raise TypeError("the answer should be a pair: the best layout, and a dict of reasons")
+    if layouts and not asked:
+        raise TypeError("neither `bytes_of` nor `time_of`, which came in as arguments, was called")
     best, rejected = answer
     if best is not None:
         best = at.get(best, -2) if isinstance(best, Layout) else -3
     reasons = "no dict {layout: reason} for layouts of the list"
     if isinstance(rejected, dict) and all(k in at for k in rejected):
         told = [str(rejected.get(layout, "-"))[:40] for layout in layouts]
-        reasons = ";".join("".join(reason.replace(";", ",").split()) for reason in told)
+        reasons = ";".join(" ".join(reason.replace(";", ",").split()) for reason in told)
     return {
         "best": -1 if best is None else best,
         "reasons": reasons,

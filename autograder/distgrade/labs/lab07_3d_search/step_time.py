@@ -309,6 +309,16 @@ network_for_all = slip(
     "tp goes over the network: its t ranks sit in one node, on the node's link.",
     ("node = job.cluster.node_link.", "node = job.cluster.network."),
 )
+gradients_in_a_node = slip(
+    by_formulas,
+    "dp goes over the node's link: replicas lie in other nodes, on the network.",
+    ("* gradients / network", "* gradients / node"),
+)
+messages_in_a_node = slip(
+    by_formulas,
+    "pp goes over the node's link: stages lie in other nodes, on the network.",
+    ("* message / network if", "* message / node if"),
+)
 rates_of_h100 = slip(
     by_formulas,
     "The links are taken to be an H100's: the job's cluster says how fast its links are.",

@@ -288,6 +288,17 @@ cut_by_stages_again = slip(
     "The stage's parameters are divided by p once more: bounds have cut them already.",
     ('parts = {"weights"', 'params = params / p\n        parts = {"weights"'),
 )
+bounds_inside = slip(
+    stage_by_stage,
+    "Each stage is a layer short: stage s has layers bounds[s] to bounds[s+1] - 1, both included.",
+    ("bounds[stage + 1] - bounds[stage]", "bounds[stage + 1] - 1 - bounds[stage]"),
+)
+tables_whole = slip(
+    stage_by_stage,
+    "The tables lie whole on all t ranks here: a GPU has a t-th of all that its stage has.",
+    ('params += count["embedding"]', 'params += t * count["embedding"]'),
+    ('params += count["head"]', 'params += t * count["head"]'),
+)
 matrices_whole = slip(
     stage_by_stage,
     "A GPU has a t-th of its stage's parameters.",
@@ -347,6 +358,11 @@ most_activations = slip(
     stage_by_stage,
     "The fullest stage is that with most bytes in all, not with most activations.",
     ("sum(parts.values())", 'parts["activations"]'),
+)
+most_weights = slip(
+    stage_by_stage,
+    "The fullest stage is that with most bytes in all, not with most weights.",
+    ("sum(parts.values())", 'parts["weights"]'),
 )
 least_full = slip(
     stage_by_stage,
