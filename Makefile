@@ -44,6 +44,9 @@ lint: setup ## look for mistakes and untidy layout in the code
 	@ruff check .
 	@ruff format --check .
 
+site: setup ## build the chapters and labs as pages, in build/site
+	@python course/site/build.py
+
 release: setup ## make release/ from source/ (what students get)
 	@distgrade release
 

@@ -149,6 +149,13 @@ def test_every_locked_version_installs_on_the_first_python_3_11():
     assert picky == {}
 
 
+def test_students_need_nothing_of_what_builds_the_site():
+    site = project("autograder")["project"]["optional-dependencies"]["site"]
+    wishes = [Requirement(line) for line in project("lib")["project"]["dependencies"]]
+    assert site
+    assert {canonicalize_name(Requirement(line).name) for line in site} & needed(wishes) == set()
+
+
 @pytest.mark.parametrize("folder", ["lib", "autograder"])
 def test_every_dependency_says_what_it_is_for(folder):
     text = (ROOT / folder / "pyproject.toml").read_text()

@@ -1,0 +1,79 @@
+"""What the site adds to Sphinx: formulas by KaTeX, a word on notebooks, links off the site."""
+
+import json
+import os
+from pathlib import Path, PurePosixPath
+
+from docutils import nodes
+from sphinx import addnodes
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_RUN = """\
+:::{note}
+This page shows the lab as it is handed out. No cell was run here, so there are no outputs and the
+sliders are missing. To work on it, type `make lab`, or take the file with the download arrow above.
+:::"""
+FORMULAS = ("vendor/katex/katex.min.css", "vendor/katex/katex.min.js", "formulas.js")
+
+
+def formula(translator, node) -> None:
+    """Writes a formula within a line as its TeX, which formulas.js draws."""
+    text = translator.encode(node.astext())
+    translator.body.append(f'<span class="math notranslate nohighlight">{text}</span>')
+    raise nodes.SkipNode
+
+
+def displayed_formula(translator, node) -> None:
+    """Writes a formula on lines of its own."""
+    text = translator.encode(node.astext())
+    translator.body.append(f'<div class="math notranslate nohighlight">{text}</div>\n')
+    raise nodes.SkipNode
+
+
+def say_that_nothing_was_run(app, docname: str, source: list[str]) -> None:
+    """Puts a note under a lab's title; the file that readers download stays as it is."""
+    if not docname.startswith("release/"):
+        return
+    notebook = json.loads(source[0])
+    note = {"cell_type": "markdown", "id": "not-run-here", "metadata": {}, "source": NOT_RUN}
+    notebook["cells"].insert(1, note)
+    source[0] = json.dumps(notebook)
+
+
+def name_files_off_the_site(app, doctree) -> None:
+    """Leaves a link to a file of the repository that is no page as words; others stay errors."""
+    here = PurePosixPath(app.env.docname).parent
+    for link in list(doctree.findall(addnodes.pending_xref)):
+        target = link["reftarget"].partition("#")[0]
+        path = os.path.normpath(here / target)
+        inside = link["refdomain"] is None and target and not path.startswith("..")
+        if inside and (ROOT / path).exists():
+            link.replace_self(link.children)
+
+
+def link_named_pages(app, doctree, docname: str) -> None:
+    """Makes a link of a page's path that a lab names as code, such as `course/glossary.md`."""
+    for name in list(doctree.findall(nodes.literal)):
+        page = name.astext().removesuffix(".md")
+        if page == name.astext() or page == docname or page not in app.env.found_docs:
+            continue
+        if isinstance(name.parent, nodes.reference):
+            continue
+        link = nodes.reference("", "", internal=True)
+        link["refuri"] = app.builder.get_relative_uri(docname, page)
+        name.replace_self(link)
+        link += name
+
+
+def bring_what_a_page_needs(app, page: str, template: str, context: dict, doctree) -> None:
+    """Adds KaTeX to pages that have formulas, so that the others stay light."""
+    if doctree is None or not next(iter(doctree.findall(_is_formula)), None):
+        return
+    style, *scripts = FORMULAS
+    app.add_css_file(style)
+    for script in scripts:
+        app.add_js_file(script, loading_method="defer")
+
+
+def _is_formula(node) -> bool:
+    return isinstance(node, nodes.math | nodes.math_block)
