@@ -88,5 +88,5 @@ c.Execute.exercise_timeout = 90.0  # seconds for all cases of an exercise; they 
 c.Execute.shutdown_kernel = "immediate"  # a graceful end costs 0.8 s per notebook and gains nothing
 
 # --- nbgrader generate_feedback, formgrader: pages ---------------------------------------------
-# A written answer goes into the page as it is, scripts included: this filter stands behind it.
-c.HTMLExporter.filters = {"strip_files_prefix": OURS + "pages.harmless"}
+# nbconvert puts a written answer into the page as it is, scripts included; this renders it instead.
+c.HTMLExporter.filters = {"markdown2html": OURS + "pages.markdown"}

@@ -1,45 +1,60 @@
 """What students wrote, as a page may show it: text, formulas and pictures, nothing that runs.
 
 nbgrader's pages (feedback, and formgrader's, where an instructor is logged in) put a written answer
-into the page as it is. nbconvert lets filters be replaced by configuration: this one stands behind
-every Markdown cell and every comment. What it refuses is shown as text.
+into the page as it is, and have no page at all when it can't be rendered. nbconvert lets filters be
+replaced by configuration: this one renders every Markdown cell and comment. What it refuses is
+shown as text.
 """
 
 from __future__ import annotations
 
+import html
 import re
 
 import bleach
-from nbconvert.filters import strip_files_prefix
+from jinja2 import pass_context
+from nbconvert.filters.markdown_mistune import InvalidNotebook, IPythonRenderer, MarkdownWithMath
 
+MAX_SOURCE = 30_000  # characters; a longer text is shown as it was typed
 TAGS = (
     *("a", "b", "blockquote", "br", "code", "dd", "del", "div", "dl", "dt", "em", "h1", "h2", "h3"),
     *("h4", "h5", "h6", "hr", "i", "img", "li", "ol", "p", "pre", "s", "span", "strong", "sub"),
     *("sup", "table", "tbody", "td", "th", "thead", "tr", "ul"),
 )
 PLACES = ("http:", "https:", "mailto:", "#")
-PICTURES = ("data:image/png;base64,", "data:image/jpeg;base64,", "data:image/gif;base64,")
+PICTURES = ("data:image/png;base64,", "data:image/jpeg;base64,")
 COLOURED = re.compile(r"highlight|[a-z]{1,3}[0-9]?")  # classes of coloured code
 
 
+@pass_context
+def markdown(context, source: str) -> str:
+    """Returns the page's part for a Markdown text: stands in for nbconvert's `markdown2html`."""
+    attached = context.get("cell", {}).get("attachments", {})
+    if len(source) <= MAX_SOURCE:
+        for text in (source, source.replace("attachment:", "missing:")):
+            renderer = IPythonRenderer(
+                escape=False, attachments=attached, exclude_anchor_links=True
+            )
+            try:
+                return harmless(MarkdownWithMath(renderer=renderer).render(text))
+            except InvalidNotebook:  # a picture that is not there
+                continue
+            except Exception:  # nested too deeply, say: no reason to have no page
+                break
+    return f"<pre>{html.escape(source)}</pre>"
+
+
 def harmless(text: str) -> str:
-    """Returns a rendered Markdown cell without what a browser would run, load or obey."""
-    return bleach.clean(
-        strip_files_prefix(text),
-        tags=TAGS,
-        attributes=_keeps,
-        protocols=("http", "https", "mailto", "data"),
-    )
+    """Returns HTML without what a browser would run, load or obey."""
+    protocols = ("http", "https", "mailto", "data")
+    return bleach.clean(text, tags=TAGS, attributes=_keeps, protocols=protocols)
 
 
 def _keeps(tag: str, name: str, value: str) -> bool:
     if tag == "a":
-        anchor = name == "class" and value == "anchor-link"
-        return anchor or name == "title" or (name == "href" and value.lower().startswith(PLACES))
+        return name == "title" or (name == "href" and value.lower().startswith(PLACES))
     if tag == "img":
         return name in ("alt", "title") or (name == "src" and value.startswith(PICTURES))
     if tag in ("div", "span"):
         return name == "class" and COLOURED.fullmatch(value) is not None
-    if tag in ("td", "th"):
-        return name == "align"
     return tag == "ol" and name == "start"
