@@ -1,5 +1,7 @@
 """Every number of the chapter on DDP among other axes and on elastic training, computed again."""
 
+import subprocess
+import sys
 from fractions import Fraction
 from math import isclose, sqrt
 
@@ -105,6 +107,40 @@ def test_four_times_the_gpus_lose_twice_the_share():
     few, many = (sqrt(2 * 10 / (between_s / k)) for k in (1, 4))
     assert isclose(many, 2 * few)
     assert isclose(sqrt(2 * 10 * between_s / 4), best_s(10) / 2)
+
+
+WRAP = """
+import sys
+import torch
+from torch.distributed import init_process_group
+from torch.nn.parallel import DistributedDataParallel
+rank, store, rows = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+shard = torch.nn.Linear(2, rows, bias=False)
+torch.nn.init.constant_(shard.weight, rank + 1)
+DistributedDataParallel(shard)
+print(shard.weight.unique().tolist())
+"""
+
+
+@pytest.mark.parametrize(("rows", "ends"), [((2, 2), ["[1.0]", "[1.0]"]), ((2, 3), None)])
+def test_in_a_wrong_group_equal_shapes_are_overwritten_and_others_refused(tmp_path, rows, ends):
+    command = [sys.executable, "-c", WRAP]
+    ranks = [
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "store"), str(rows[rank])],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=120) for rank in ranks]
+    if ends:
+        assert [out.strip() for out, _ in said] == ends, said
+    else:
+        assert all(rank.returncode for rank in ranks)
+        assert "not to match sizes" in said[1][1]
 
 
 def test_pytorch_is_as_described():
