@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -33,7 +33,16 @@ from distgrade.notebook import (
 from distgrade.publish import load_config
 from distgrade.roster import Roster, as_id, students_of
 from distgrade.uploads import Found, notebooks
-from distgrade.whose import MOODLE, Claim, claim_of, common_folders, lab_named, lab_told, pattern_of
+from distgrade.whose import (
+    MOODLE,
+    Claim,
+    claim_of,
+    is_nbgraders,
+    lab_named,
+    lab_told,
+    pattern_of,
+    shared_folders,
+)
 
 FEW = 20  # rows of a table that shows everybody
 TAKEN, SAME, LEFT, OTHER = "taken", "as it was", "left", "another lab"
@@ -117,22 +126,24 @@ def _attempts(course, lab, path, student, pattern, folder: Path) -> list[_Attemp
             staged = folder / f"{len(kept)}.ipynb"
             staged.write_bytes(found.data)
         digest = hashlib.sha256(found.data or b"").hexdigest()
-        bare = Found(found.parts, None, found.modified, found.why)  # the bytes are on disk now
+        bare = replace(found, data=None)  # the bytes are on disk now
         kept.append((bare, told, staged, digest, problem))
     if not kept:
         raise CourseError(f"there is no notebook in {path}.")
     claims = _claims([found.parts for found, *_ in kept], tuple(ids), roster, named)
     attempts = []
     for (found, told, staged, digest, problem), claim in zip(kept, claims, strict=True):
+        if claim.when is None and is_nbgraders(found.parts, claim.student, lab):
+            claim = replace(claim, when=_stamped(found.stamp))
         if student:
-            claim = Claim(student, claim.when, claim.attempt)
+            claim = replace(claim, student=student, known=True)
         attempts.append(_Attempt(found, claim, told, staged, digest, problem))
     return attempts
 
 
 def _claims(paths, labs, roster: Roster, named) -> list[Claim]:
     """Returns whose each file is; folders around all of them tell it only if nothing else does."""
-    for shared in range(common_folders(paths), -1, -1):
+    for shared in range(shared_folders(paths, labs, roster), -1, -1):
         claims = [claim_of(path[shared:], labs, roster, named) for path in paths]
         if any(claim.student for claim in claims):
             break
@@ -234,6 +245,16 @@ def _place(course, lab, student, attempt: _Attempt, dry: bool) -> tuple[str, str
 
 def _write_stamp(path: Path, when: datetime) -> None:
     path.write_text(when.isoformat(" "), encoding="utf-8")  # as nbgrader's zip_collect does
+
+
+def _stamped(text: str) -> datetime | None:
+    """Returns the moment in a `timestamp.txt`, as nbgrader reads it; None if it says none."""
+    from nbgrader.utils import parse_utc
+
+    try:
+        return parse_utc(text) if text else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _utc(when: datetime | None) -> datetime | None:

@@ -26,6 +26,7 @@ MIB = 2**20
 MAX_FILES = 20_000  # in one zip
 MAX_READ_BYTES = 8 * 2**30  # of notebooks in a whole upload
 MAX_INNER_BYTES = 128 * MIB  # of a zip within a zip
+STAMP, MAX_STAMP_BYTES = "timestamp.txt", 200
 MAX_DEPTH = 3  # the LMS's zip, a student's zip, what a tool zipped once more
 
 NOISE = {"__MACOSX", ".ipynb_checkpoints", "__pycache__", ".git", ".venv", "node_modules"}
@@ -37,12 +38,14 @@ class Found:
     """A notebook of an upload: where it says it lies, what is in it, when it was changed.
 
     A zip is a part of the path, as a folder is. `data` is None when it was refused, `why` says why.
+    `stamp` is what nbgrader's `timestamp.txt` beside it says, or "".
     """
 
     parts: tuple[str, ...]
     data: bytes | None
     modified: datetime | None = None
     why: str = ""
+    stamp: str = ""
 
     @property
     def path(self) -> str:
@@ -120,7 +123,10 @@ def _file(path: Path, parts: tuple[str, ...], budget: _Budget) -> Found:
     except OSError as error:
         return Found(parts, None, why=_said(error))
     budget.take(len(data))
-    return _bounded(parts, data, modified)
+    stamp = b""
+    with contextlib.suppress(OSError), (path.parent / STAMP).open("rb") as file:
+        stamp = file.read(MAX_STAMP_BYTES)
+    return _bounded(parts, data, modified, stamp)
 
 
 def _in_zip(file, above: tuple[str, ...], depth: int, budget: _Budget) -> Iterator[Found]:
@@ -171,7 +177,11 @@ def _entry(archive, entry, parts, budget) -> Found:
         modified = datetime(*entry.date_time)
     except ValueError:
         modified = None
-    return _bounded(parts, data, modified)
+    stamp = b""
+    with contextlib.suppress(KeyError, Refused):  # KeyError: there is none
+        beside = archive.getinfo(entry.filename.rpartition("/")[0] + f"/{STAMP}")
+        stamp = _read(archive, beside, MAX_STAMP_BYTES)
+    return _bounded(parts, data, modified, stamp)
 
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, most: int) -> bytes:
@@ -185,10 +195,10 @@ def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, most: int) -> bytes:
         raise Refused("is damaged in its zip") from None
 
 
-def _bounded(parts, data: bytes, modified) -> Found:
+def _bounded(parts, data: bytes, modified, stamp: bytes) -> Found:
     if len(data) > MAX_BYTES:
         return Found(parts, None, modified, f"is larger than {MAX_BYTES // MIB} MiB")
-    return Found(parts, data, modified)
+    return Found(parts, data, modified, stamp=stamp.decode("utf-8", "replace").strip())
 
 
 def _name(entry: zipfile.ZipInfo) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePosixPath
 
@@ -15,9 +15,10 @@ from distgrade.notebook import distlab_of, grade_id
 from distgrade.roster import Roster, as_id
 
 # How an LMS names what it hands out; each may be a folder, a zip or a notebook.
-MOODLE = re.compile(r"(?P<name>.+)_(?P<number>\d+)_assignsubmission_[a-z]+(_(?P<file>.*))?")
+MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d+)_assignsubmission_[a-z]+(_(?P<file>.*))?")
 CANVAS = re.compile(r"(?P<name>[^_]+)_(LATE_)?(?P<number>\d+)_\d+_(?P<file>.+)")
 BLACKBOARD = re.compile(r".+?_(?P<name>[^_]+)_attempt_(?P<when>\d{4}(-\d\d){5})(_(?P<file>.+))?")
+FORMS = (CANVAS, MOODLE, BLACKBOARD)  # by where the name stands: behind it, a student's own words
 # The marks that copies get: `x (1)`, `x - Copy`, `x copy 2`, Canvas's `x-1`.
 COPY = re.compile(
     r"( - Copy)?[ _]?\((?P<n>\d+)\)$| - Copy$|[ -]copy( (?P<m>\d+))?$|(?<!-)-(?P<c>\d{1,2})$"
@@ -68,32 +69,63 @@ def claim_of(
         if found is None:
             return Claim("")
         told = found.groupdict()
-        return _claim(told["student_id"], roster, _time(told.get("timestamp") or ""), attempt)
+        when = _time(told.get("timestamp") or "")
+        return _claim([told["student_id"]], roster, when, attempt)
     plain = [_without_ending(part) for part in parts]
-    for part in plain:
-        for form in (MOODLE, BLACKBOARD, CANVAS):
-            found = form.fullmatch(part)
-            if found:
-                told = found.groupdict()
-                when = _time(told.get("when") or "")
-                numbered = f"{told['name']}-{told['number']}" if form is CANVAS else told["name"]
-                names = [told["name"], told["number"] if form is CANVAS else ""]
-                return _claim(numbered, roster, when, attempt, names)
-    for part in plain:  # anything that the roster knows, the outermost first
-        for name in (part, _beside_lab(part, labs)):
-            if name and roster.who(name):
-                return Claim(roster.who(name), None, attempt)
+    for part in plain:  # the outermost first: what lies within is a student's own choice
+        claim = _told_by(part, labs, roster)
+        if claim is not None:
+            return replace(claim, attempt=attempt)
     folders = [part for part in plain[:-1] if as_id(_beside_lab(part, labs))]
     name = folders[0] if folders else _beside_lab(stem, labs)
-    return _claim(name, roster, None, attempt)
+    return _claim([name], roster, attempt=attempt)
 
 
-def _claim(name, roster: Roster, when, attempt, names=()) -> Claim:
-    for candidate in (*names, name):
-        known = roster.who(candidate) if candidate else None
-        if known:
-            return Claim(known, when, attempt)
-    return Claim(as_id(name), when, attempt, known=not roster.told)
+def _told_by(part: str, labs: Sequence[str], roster: Roster) -> Claim | None:
+    """Returns what one part of a path says as an LMS writes it, or as the roster knows it."""
+    for form in FORMS:
+        found = form.fullmatch(part)
+        if found is None:
+            continue
+        name = found["name"]
+        if form is CANVAS:
+            return _claim([name, found["number"]], roster, otherwise=f"{name}-{found['number']}")
+        return _claim([name], roster, _time(found["when"] if form is BLACKBOARD else ""))
+    for name in (part, _beside_lab(part, labs)):
+        if name and roster.who(name):
+            return _claim([name], roster)
+    return None
+
+
+def _claim(names: Sequence[str], roster: Roster, when=None, attempt=0, otherwise="") -> Claim:
+    """Returns the claim of whom these names mean: nobody known, if they mean different people."""
+    meant = {roster.who(name) for name in names} - {None}
+    if len(meant) == 1:
+        return Claim(meant.pop(), when, attempt)
+    return Claim(as_id(otherwise or names[0]), when, attempt, known=not roster.told)
+
+
+def shared_folders(paths: Sequence[tuple[str, ...]], labs: Sequence[str], roster: Roster) -> int:
+    """Returns how many leading folders lie around everybody's files, and so tell nothing."""
+    shared = common_folders(paths)
+    for place, part in enumerate(paths[0][:shared]):
+        if _told_by(_without_ending(part), labs, roster) is not None:
+            return place
+    one_folder = all(len(path) - 1 == shared for path in paths)
+    stems = [COPY.sub("", PurePosixPath(path[-1]).stem) for path in paths]
+    if one_folder and any(_beside_lab(stem, labs) in ("", stem) for stem in stems):
+        shared = max(shared - 1, 0)  # one student's folder, unless its files name students
+        while shared and not as_id(_beside_lab(paths[0][shared], labs)):
+            shared -= 1
+    return shared
+
+
+def is_nbgraders(parts: tuple[str, ...], student: str, lab: str) -> bool:
+    """Says whether a path is of nbgrader's own folders: then no student wrote its timestamp.txt."""
+    if len(parts) < 3 or parts[-3:-1] != (student, lab):
+        return False
+    told = (form.fullmatch(part) for part in parts[:-1] for form in FORMS)
+    return not any(told) and not any(part.lower().endswith(".zip") for part in parts)
 
 
 def _without_ending(part: str) -> str:

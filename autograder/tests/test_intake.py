@@ -104,6 +104,45 @@ def test_the_roster_tells_whom_a_name_means(path, student):
     assert (claim.student, claim.known) == (student, True)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "anna/Lab 3_jdoe_attempt_2026-11-30-15-00-00_x.ipynb",
+        "anna/jdoe/lab03.ipynb",
+        "anna_1_assignsubmission_file_jdoe_2_assignsubmission_file_x.ipynb",
+        "anna_1_2_x_jdoe_attempt_2026-11-30-15-00-00_x.ipynb",
+        "Lab 3_anna_attempt_2026-11-30-15-00-00_jdoe_attempt_2026-11-30-16-00-00_x.ipynb",
+        "anna/jdoe_12345_1_lab03.ipynb",
+    ],
+)
+def test_a_file_cant_be_called_somebody_elses(path):
+    roster = Roster([*CLASS, Student("anna", "Anna", "Li")])
+    assert whose.claim_of(uploads._clean(path), (LAB,), roster).student == "anna"
+
+
+def test_two_names_in_one_that_mean_different_people_mean_nobody():
+    claim = whose.claim_of(("müllerzoë_12345_1_lab03.ipynb",), (LAB,), Roster(CLASS))
+    assert not claim.known
+
+
+@pytest.mark.parametrize(
+    ("names", "students"),
+    [
+        (["anna/final.ipynb"], {"anna"}),
+        (["x/anna/final.ipynb", "x/anna/final (1).ipynb"], {"anna"}),
+        (["Zoë_1_assignsubmission_file_/lab03_final.ipynb"], {"Zoë"}),
+        (["x/lab03_anna.ipynb", "x/lab03_bob.ipynb"], {"anna", "bob"}),
+        (["anna.ipynb", "bob.ipynb"], {"anna", "bob"}),
+        (["x/anna/a.ipynb", "x/bob/b.ipynb"], {"anna", "bob"}),
+        (["x/anna/lab03/a.ipynb"], {"anna"}),
+    ],
+)
+def test_folders_around_everybody_are_nobodys_names(names, students):
+    paths = [tuple(name.split("/")) for name in names]
+    claims = intake._claims(paths, (LAB,), Roster(()), None)
+    assert {claim.student for claim in claims} == students
+
+
 def test_a_name_that_means_two_people_means_nobody():
     twins = [Student("a", "Jan", "Li", "a@x"), Student("b", "Li", "Jan", "b@x")]
     assert Roster(twins).who("Jan Li") is None
@@ -198,6 +237,31 @@ def test_the_latest_attempt_counts_and_what_was_there_is_kept(course, tmp_path):
     assert submitted(course) == {"jdoe": work("18")}
     (kept,) = (course.root / ".distgrade" / "replaced" / LAB / "jdoe").iterdir()
     assert kept.read_bytes() == work("17")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_nbgraders_own_timestamps_come_along(course, tmp_path, packed):
+    files = {
+        f"anna/{LAB}/{LAB}.ipynb": work("a"),
+        f"anna/{LAB}/timestamp.txt": b"2026-11-30 17:00:00.5 Europe/Berlin\n",
+        f"bob/{LAB}/{LAB}.ipynb": work("b"),
+        f"bob/{LAB}/timestamp.txt": b"soon",
+    }
+    path = tmp_path / "submitted"
+    for name, data in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(data)
+    collect(course, LAB, zipped(tmp_path / "x.zip", files) if packed else path)
+    assert submitted(course) == {"anna": work("a"), "bob": work("b")}
+    carol = f"carol_1_assignsubmission_file_/{LAB}"  # a student's own timestamp is no proof
+    early = {"timestamp.txt": b"2020-01-01 00:00:00", f"{LAB}.ipynb": work("c")}
+    inner = nest({f"carol/{LAB}/{name}": data for name, data in early.items()})
+    collect(course, LAB, zipped(tmp_path / "y.zip", {f"{carol}/x.zip": inner, "x/y.ipynb": b"{}"}))
+    early = {f"{carol}/{name}": data for name, data in early.items()}
+    collect(course, LAB, zipped(tmp_path / "z.zip", early))
+    assert "carol" in submitted(course)
+    stamps = {p.parts[-3]: p.read_text() for p in course.root.rglob("timestamp.txt")}
+    assert stamps == {"anna": "2026-11-30 16:00:00.500000"}
 
 
 def test_without_times_the_number_of_a_copy_decides_and_else_a_person(course, tmp_path):
