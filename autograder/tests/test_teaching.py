@@ -5,14 +5,19 @@ import io
 import os
 import re
 import shutil
+import zipfile
 from datetime import UTC, datetime, timedelta
 
+import nbformat
 import pytest
 from click.testing import CliRunner
-from nb_tools import LAB, ROOT, answered, released_lab, solutions
+from nb_tools import LAB, ROOT, answered, released_lab, solutions, worth
 from nbgrader.api import Gradebook
+from nbgrader.apps.api import NbGraderAPI
+from nbgrader.coursedir import CourseDirectory
+from test_editions import earlier, handed_in
 
-from distgrade import classreport, verdicts
+from distgrade import classreport, editions, verdicts
 from distgrade import marks as marks_module
 from distgrade.class_demo import write_raw
 from distgrade.classpicture import draw
@@ -23,6 +28,7 @@ from distgrade.exercise import load
 from distgrade.nbgrader.export import AGAIN, GRADED, NOTHING, UNGRADED, WAITS
 from distgrade.notebook import exercise_of, graded_cells, read_notebook
 from distgrade.private import try_out
+from distgrade.publish import load_config
 from distgrade.rebuild import rebuild
 from distgrade.rooms import room_of
 from distgrade.roster import Student, enter, read_roster, students_of
@@ -288,3 +294,63 @@ def test_solutions_wait_for_the_deadline_and_hold_no_hidden_test(course, monkeyp
     assert (done.exit_code, "--early" in done.output) == (2, True)
     assert not (course.root / "solution").exists()
     assert run(course, "solutions", "lab03", "--early").exit_code == 0
+
+
+@pytest.mark.slow
+def test_from_an_upload_to_marks_with_an_edition_and_own_cases(course, monkeypatch, tmp_path):
+    """The whole way, and stock nbgrader gives the same marks."""
+    monkeypatch.chdir(course.root)
+    shutil.copytree(ROOT / "source" / LAB, course.root / "source" / LAB)
+    write_raw(course.release(LAB), earlier())
+    editions.keep(course, LAB, "2026-10-03")
+    shutil.copy(ROOT / "release" / LAB / f"{LAB}.ipynb", course.release(LAB))
+    own = course.root / "private" / LAB / "column_linear.py"
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        "from distgrade.exercise import Case\n"
+        "CASES = [Case('seven ranks', 'values', n=7, batch=(2,), widths=(1,) * 7, d_in=3,"
+        " turned=True)]\n"
+    )
+    not_seven = solutions()["column_linear"] + (
+        "\n_apply = ColumnLinear.apply\n"
+        "ColumnLinear.apply = staticmethod(lambda x, w, b, comm: _apply(x, w, b, comm)"
+        " * (2 if comm.size == 7 else 1))\n"
+    )
+    class_ = {
+        "zoë": answered(solutions()),
+        "narrow": answered(solutions() | {"column_linear": not_seven}),
+        "early": handed_in(),
+    }
+    with zipfile.ZipFile(tmp_path / "lms.zip", "w") as archive:
+        for name, nb in class_.items():
+            text = nbformat.v4.writes(nb)
+            archive.writestr(f"{name}_1_assignsubmission_file_/lab03 (1).ipynb", text)
+    assert run(course, "collect", "lab03", tmp_path / "lms.zip").exit_code == 0
+    done = run(course, "grade", "lab03", "--jobs", "1")
+    assert done.exit_code == 0, done.output
+    assert "2026-10-03" in done.output
+
+    def marks():
+        table = csv.DictReader(io.StringIO(marks_module.read(course, LAB)[1]))
+        return {row["student_id"]: row for row in table}
+
+    found = marks()
+    assert set(found) == set(class_)
+    full = {f"{name.partition('.')[2]}-test": points for name, points in worth().items()}
+    values = load("lab03.column_linear").credit["values"]
+    expected = {
+        "zoë": full,
+        "narrow": full | {"column_linear-test": full["column_linear-test"] - values},
+        "early": full | {"row_linear-test": 0.0},
+    }
+    for student, points in expected.items():
+        assert {name: float(found[student][name]) for name in points} == points
+    report = classreport.read_class(course, LAB)
+    assert report.standing(ROW) == {"passed": 2, "not written": 1}
+
+    shutil.rmtree(course.root / ".distgrade" / "verdicts")
+    config = load_config(course.root)
+    api = NbGraderAPI(CourseDirectory(config=config), config=config)
+    for student in ("early", "narrow"):
+        assert api.autograde(LAB, student)["success"]
+    assert marks() == found
