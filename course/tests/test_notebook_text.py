@@ -1,5 +1,6 @@
 """What students read keeps its form: short texts, narrow code, plain Markdown."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -79,3 +80,31 @@ def test_every_exercise_has_its_rhythm(notebook):
         assert "look" in look["metadata"]["tags"], name
         assert "with when_written():" in source(look), name
         assert "**Predict**" in source(before), f"{name}: predict before you look"
+
+
+def made(statement):
+    """The names that a statement at the top of a cell binds: (functions and imports, others)."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return {statement.name}, set()
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {(a.asname or a.name).partition(".")[0] for a in statement.names}, set()
+    kept, others = set(), set()
+    for part in ast.iter_child_nodes(statement):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            others.add(part.id)
+        elif not isinstance(part, ast.comprehension | ast.Lambda):  # names of their own
+            below = made(part)
+            kept, others = kept | below[0], others | below[1]
+    return kept, others
+
+
+def test_no_cell_takes_the_name_of_an_earlier_function(notebook):
+    """A student who goes back and runs an earlier cell again finds its functions."""
+    owner = {}
+    for cell in notebook:
+        if cell["cell_type"] != "code":
+            continue
+        kept, others = made(ast.parse(source(cell)))
+        for name in others - kept:
+            assert name not in owner, f"{cell['id']} takes `{name}` from {owner[name]}"
+        owner |= dict.fromkeys(kept, cell["id"])
