@@ -10,6 +10,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import pages
 
+from distlab.explorers.web import MODULES
+
 project = "Distributed training, by hand"
 author = ""
 copyright = "the authors of this course. Text and pictures CC BY 4.0, code MIT"
@@ -30,7 +32,7 @@ gettext_uuid = False
 
 html_theme = "sphinx_book_theme"
 html_title = project
-html_static_path = ["static"]
+html_static_path = ["static", *map(str, MODULES.glob("*.mjs"))]
 html_favicon = "static/favicon.svg"
 html_css_files = ["course.css"]
 html_math_renderer = "katex"
@@ -54,6 +56,7 @@ if repository:
 
 def setup(app):
     """Connects what pages.py adds to Sphinx."""
+    app.add_directive("explorer", pages.Explorer)
     app.add_html_math_renderer("katex", (pages.formula, None), (pages.displayed_formula, None))
     app.connect("source-read", pages.say_that_nothing_was_run)
     app.connect("doctree-read", pages.name_files_off_the_site)

@@ -6,13 +6,18 @@ from pathlib import Path, PurePosixPath
 
 from docutils import nodes
 from sphinx import addnodes
+from sphinx.util.docutils import SphinxDirective
+
+from distlab.explorers.web import memory_data
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_RUN = """\
 :::{note}
-This page shows the lab as it is handed out. No cell was run here, so there are no outputs and the
-sliders are missing. To work on it, type `make lab`, or take the file with the download arrow above.
+This page shows the lab as it is handed out. No cell was run here, so there are no outputs and no
+sliders; the [memory explorer](../../memory-explorer.md) has a page of its own. To work on the lab,
+type `make lab`, or take the file with the download arrow above.
 :::"""
+EXPLORERS = {"memory": memory_data}
 FORMULAS = ("vendor/katex/katex.min.css", "vendor/katex/katex.min.js", "formulas.js")
 
 
@@ -66,14 +71,30 @@ def link_named_pages(app, doctree, docname: str) -> None:
 
 
 def bring_what_a_page_needs(app, page: str, template: str, context: dict, doctree) -> None:
-    """Adds KaTeX to pages that have formulas, so that the others stay light."""
-    if doctree is None or not next(iter(doctree.findall(_is_formula)), None):
+    """Adds scripts to the pages that use them, so that the others stay light."""
+    if doctree is None:
         return
-    style, *scripts = FORMULAS
-    app.add_css_file(style)
-    for script in scripts:
-        app.add_js_file(script, loading_method="defer")
+    if any(isinstance(node, nodes.math | nodes.math_block) for node in doctree.findall()):
+        style, *scripts = FORMULAS
+        app.add_css_file(style)
+        for script in scripts:
+            app.add_js_file(script, loading_method="defer")
+    for name in {node["explorer"] for node in doctree.findall(nodes.raw) if "explorer" in node}:
+        app.add_js_file(f"{name}.mjs", type="module")
 
 
-def _is_formula(node) -> bool:
-    return isinstance(node, nodes.math | nodes.math_block)
+class Explorer(SphinxDirective):
+    """An explorer that runs on the page: its place, with the data that its module takes."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Returns the place; the module fills it."""
+        name = self.arguments[0]
+        data = json.dumps(EXPLORERS[name](), ensure_ascii=False).replace("</", "<\\/")
+        html = (
+            f'<div class="explorer" data-explorer="{name}">'
+            f'<script type="application/json">{data}</script>'
+            "<noscript>This explorer needs JavaScript.</noscript></div>"
+        )
+        return [nodes.raw("", html, format="html", explorer=name)]

@@ -3,14 +3,18 @@
 import functools
 import http.server
 import json
+import re
 import shutil
 import sys
 import threading
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+
+from distlab.explorers.memory import MEMORY_CONTROLS, MemorySettings, memory_view
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "course" / "site"))
@@ -216,6 +220,52 @@ def test_the_watch_sees_what_it_is_for(address, browser):
     assert [w for w in watched.wrong if w == "oh"]
     assert [w for w in watched.wrong if w.endswith("/nowhere")]
     assert [w for w in watched.wrong if w.endswith("/elsewhere")]
+
+
+def test_the_memory_explorer_runs_on_its_page(address, browser):
+    watched = Watched(browser, address, 800)
+    page = watched.page
+    page.goto(address + "memory-explorer.html")
+    explorer = page.locator(".explorer")
+    settings = MemorySettings()
+    handles = {control.name: control for control in MEMORY_CONTROLS}
+
+    def shows(settings: MemorySettings) -> None:
+        view = memory_view(settings)
+        explorer.get_by_role("status").get_by_text(view.sentence, exact=True).wait_for()
+        assert explorer.locator("svg[role=img]").get_attribute("aria-label") == view.sentence
+        drawn = explorer.locator("svg text").all_text_contents()
+        assert drawn == re.findall(r"<text[^>]*>(.*?)</text>", view.svg)
+
+    shows(settings)
+    for name, label in (("tp", "TP"), ("pp", "PP"), ("zero", "ZeRO stage")):
+        explorer.get_by_label(label, exact=True).press("ArrowRight")
+        values = [value for _, value in handles[name].options]
+        settings = replace(settings, **{name: values[values.index(getattr(settings, name)) + 1]})
+        shows(settings)
+    explorer.get_by_label("model").select_option("Llama 3 70B")
+    explorer.get_by_label("flash attention").check()
+    shows(replace(settings, model="Llama 3 70B", flash=True))
+    for control in MEMORY_CONTROLS:
+        assert explorer.get_by_label(control.label, exact=True).count() == 1
+
+    explorer.get_by_label("PP", exact=True).press("End")
+    explorer.get_by_text("Llama 3 70B has 80 layers: not enough for 128 stages.").wait_for()
+    assert explorer.locator("svg").count() == 0
+    redraw_ms = page.evaluate(
+        """() => {
+          const slider = document.querySelectorAll(".explorer input[type=range]")[3];
+          const begin = performance.now();
+          for (let i = 0; i < 20; i++) {
+            slider.value = i % 2 ? 0 : 6;  // PP 1 and PP 12
+            slider.dispatchEvent(new Event("input", { bubbles: true }));
+          }
+          return (performance.now() - begin) / 20;
+        }"""
+    )
+    print(f"the memory explorer redraws in {redraw_ms:.1f} ms")
+    assert explorer.locator("svg").count() == 1
+    assert watched.wrong == []
 
 
 def test_the_search_finds_a_word_of_a_chapter(address, browser):
