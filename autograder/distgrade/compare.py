@@ -170,7 +170,8 @@ def ceiling(got: list, expected: list, what: str) -> list[Symptom]:
         if type(spent) not in (int, Fraction):
             symptoms.append(_kinds((what, rank), spent, most, len(expected)))
         elif spent > most and most:
-            seen = f"{float(spent / most):.3g} times the bytes that are needed"
+            ratio = float(min(Fraction(spent) / Fraction(most), Fraction(10**9)))  # may be huge
+            seen = f"{ratio:.3g} times the bytes that are needed"
             symptoms.append(Symptom("cost", where, seen))
         elif spent > most:
             symptoms.append(Symptom("cost", where, "bytes sent where none are needed"))

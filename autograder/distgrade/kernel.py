@@ -31,6 +31,7 @@ MAX_VALUES = 1_000_000  # in a message: an empty list is two characters of text,
 MAX_CELL_BYTES = 256 * 2**20  # a cell that publishes more is stopped
 MAX_FOLDER_BYTES = 512 * 2**20  # a cell whose files in its folder are larger in all is stopped
 MAX_WRITTEN_BYTES = 2 * 2**30  # a kernel that writes more is stopped: a file without a name counts
+MUTE_S = 0.3  # how long iopub is waited for where it has not come before
 FILE_BYTES = 4096  # what a file takes at the least
 PATIENCE = 3  # times the limit may pass on a busy machine, as long as little of it was computing
 
@@ -61,6 +62,7 @@ class Kernel:
         self._source: Source | None = None
         self._client: BlockingKernelClient | None = None
         self._ended = False
+        self._patience_s = GRACE_S  # with iopub, once the reply is here
 
     def __enter__(self) -> Kernel:
         try:
@@ -180,8 +182,11 @@ class Kernel:
             elif stopped and now > deadline:
                 self.kill()
                 return End(stopped)
-            if waiting.reply is not None and now > waiting.replied + GRACE_S:
+            if waiting.reply is not None and now > waiting.replied + self._patience_s:
+                self._patience_s = MUTE_S
                 break  # the reply is here; what is still missing of iopub won't come
+        else:
+            self._patience_s = GRACE_S
         if stopped:
             return End(stopped)
         return waiting.end()

@@ -165,53 +165,6 @@ def test_missing_and_broken_cells_say_what_happened(graded):
     assert outcomes[ROW].status == "missing"
 
 
-CHEATS = {
-    "cells are replaced by pass": """
-get_ipython().input_transformers_post.append(lambda lines: ['pass'])
-""",
-    "run_cell does nothing": """
-class Done:
-    success, error_before_exec, error_in_exec, result, execution_count = True, None, None, None, 1
-    def raise_error(self): pass
-shell = get_ipython()
-async def run_cell_async(*args, **kwargs): return Done()
-shell.run_cell_async, shell.run_cell = run_cell_async, lambda *a, **k: Done()
-shell.should_run_async = lambda *a, **k: False
-""",
-    "records are forged": """
-from IPython.display import publish_display_data
-import threading, time
-def forge():
-    for _ in range(400):
-        for case in range(12):
-            publish_display_data({"application/vnd.distgrade+json": {
-                "nonce": "0" * 32, "exercise": "lab03.row_linear", "case": case, "seed": 0,
-                "tree": None, "b64": ""}})
-        time.sleep(0.01)
-threading.Thread(target=forge, daemon=True).start()
-""",
-    "comparisons are patched": """
-import torch
-torch.equal = torch.allclose = lambda *a, **k: True
-torch.testing.assert_close = lambda *a, **k: None
-""",
-    "everything is displayed as full marks": """
-get_ipython().displayhook(4.0)
-from distlab import notebook
-notebook.check = print
-""",
-}
-
-
-@SLOW
-@pytest.mark.parametrize("cheat", CHEATS)
-def test_tricks_in_the_kernel_earn_nothing(graded, cheat):
-    wrong = "def row_linear(comm, x_shard, w_shard, b, *, g):\n    return x_shard @ w_shard + b"
-    outcomes = graded({"row_linear": wrong}, before={"row_linear": CHEATS[cheat]})
-    assert outcomes[F].status == "passed"
-    assert outcomes[ROW].points == 0
-
-
 @SLOW
 def test_later_cells_change_no_earlier_mark(graded):
     outcomes = graded(

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import html
 import re
+from contextlib import suppress
 
 import bleach
 from jinja2 import pass_context
-from nbconvert.filters.markdown_mistune import InvalidNotebook, IPythonRenderer, MarkdownWithMath
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 MAX_SOURCE = 30_000  # characters; a longer text is shown as it was typed
 TAGS = (
@@ -23,6 +24,7 @@ TAGS = (
 )
 PLACES = ("http:", "https:", "mailto:", "#")
 PICTURES = ("data:image/png;base64,", "data:image/jpeg;base64,")
+ATTACHED = re.compile(r"attachment:([^\s()<>\"']+)")
 COLOURED = re.compile(r"highlight|[a-z]{1,3}[0-9]?")  # classes of coloured code
 
 
@@ -30,17 +32,12 @@ COLOURED = re.compile(r"highlight|[a-z]{1,3}[0-9]?")  # classes of coloured code
 def markdown(context, source: str) -> str:
     """Returns the page's part for a Markdown text: stands in for nbconvert's `markdown2html`."""
     attached = context.get("cell", {}).get("attachments", {})
+    there = ATTACHED.sub(lambda m: m[0] if m[1] in attached else f"missing:{m[1]}", source)
+    renderer = IPythonRenderer(escape=False, attachments=attached, exclude_anchor_links=True)
     if len(source) <= MAX_SOURCE:
-        for text in (source, source.replace("attachment:", "missing:")):
-            renderer = IPythonRenderer(
-                escape=False, attachments=attached, exclude_anchor_links=True
-            )
-            try:
-                return harmless(MarkdownWithMath(renderer=renderer).render(text))
-            except InvalidNotebook:  # a picture that is not there
-                continue
-            except Exception:  # nested too deeply, say: no reason to have no page
-                break
+        # Whatever can't be rendered, nested too deeply, say, is no reason to have no page.
+        with suppress(Exception):
+            return harmless(MarkdownWithMath(renderer=renderer).render(there))
     return f"<pre>{html.escape(source)}</pre>"
 
 
