@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import tempfile
 import time
@@ -22,6 +21,7 @@ from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
 
 from distgrade.exercise import GraderError
+from distgrade.folders import remove, size_of
 from distgrade.kernels import GRACE_S, START_S, Source, borrow, environment, give_back, rules_for
 from distgrade.outputs import plain
 
@@ -32,7 +32,6 @@ MAX_CELL_BYTES = 256 * 2**20  # a cell that publishes more is stopped
 MAX_FOLDER_BYTES = 512 * 2**20  # a cell whose files in its folder are larger in all is stopped
 MAX_WRITTEN_BYTES = 2 * 2**30  # a kernel that writes more is stopped: a file without a name counts
 MUTE_S = 0.3  # how long iopub is waited for where it has not come before
-FILE_BYTES = 4096  # what a file takes at the least
 PATIENCE = 3  # times the limit may pass on a busy machine, as long as little of it was computing
 
 
@@ -233,16 +232,7 @@ class Kernel:
             written = psutil.Process(self.pid).io_counters()
             if max(written.write_bytes, written.write_chars) > MAX_WRITTEN_BYTES:
                 return True
-        total, todo = 0, [str(self._folder)]
-        while todo and total <= MAX_FOLDER_BYTES:  # no recursion: a folder may be very deep
-            with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
-                for entry in entries:
-                    with contextlib.suppress(OSError):
-                        blocks = entry.stat(follow_symlinks=False).st_blocks
-                        total += max(blocks * 512, FILE_BYTES)
-                        if entry.is_dir(follow_symlinks=False):
-                            todo.append(entry.path)
-        return total > MAX_FOLDER_BYTES
+        return size_of(self._folder, MAX_FOLDER_BYTES) > MAX_FOLDER_BYTES
 
     def _obituary(self) -> str:
         code = self._source.code() if self._source is not None else None
@@ -275,35 +265,6 @@ class Kernel:
             give_back(self._source)
             self._source = None
         remove(self._folder)
-
-
-def remove(folder: Path) -> None:
-    """Removes a folder, whatever a student's code left in it: depth, odd modes, odd names.
-
-    Folders deeper than one level are first moved up, since a path has a longest length and a
-    program a deepest recursion.
-    """
-    moved = 0
-    for top in _folders_in(folder):
-        todo = [top]
-        while todo:
-            at = todo.pop()
-            for below in _folders_in(at):
-                moved += 1
-                lifted = folder / f".{moved}"
-                with contextlib.suppress(OSError):
-                    os.rename(below, lifted)
-                    todo.append(lifted)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _folders_in(folder: Path) -> list[Path]:
-    try:
-        os.chmod(folder, 0o700)  # one that can't be read can't be emptied
-        with os.scandir(folder) as entries:
-            return [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
 
 
 class _Waiting:

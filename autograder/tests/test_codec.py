@@ -245,3 +245,13 @@ def test_a_tensor_that_is_not_what_it_claims_is_refused(entry):
     data = len(text).to_bytes(8, "little") + text + bytes([7]) * 16
     with pytest.raises(CodecError):
         decode({"tensor": "t0"}, data)
+
+
+def test_more_keys_than_anybody_needs_are_refused_on_both_sides():
+    keys = {i * (2**61 - 1): None for i in range(codec.MAX_KEYS)}  # all of one hash
+    assert len(through([keys])[0]) == codec.MAX_KEYS
+    with pytest.raises(CodecError, match="too many keys"):
+        encode([keys, {"one": 1}])
+    pairs = [[{"int": "1"}, None]] * (codec.MAX_KEYS + 1)
+    with pytest.raises(CodecError, match="too many keys"):
+        decode({"dict": pairs}, encode(None)[1])

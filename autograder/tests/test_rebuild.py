@@ -2,7 +2,8 @@
 
 import nbformat
 import pytest
-from nb_tools import clone, code, order, place, student_cells, tiny
+import zoo
+from nb_tools import clone, code, meta, order, place, student_cells, tiny
 
 from distgrade.notebook import canonical, normalised
 from distgrade.rebuild import MAX_EXTRA_CELLS, MISSING, rebuild, submission_hash
@@ -246,3 +247,21 @@ def test_a_rebuilt_notebook_has_unique_ids_and_can_be_stored():
     ids = [c["id"] for c in built.cells]
     assert len(set(ids)) == len(ids)
     canonical(built)
+
+
+def test_a_written_answer_keeps_its_pictures_and_nothing_else_that_is_attached():
+    nb, png = tiny(), zoo.PIXEL
+    text = nbformat.v4.new_markdown_cell("", metadata=meta("why", solution=True, grade=True))
+    text["id"] = "why"
+    nb.cells.append(text)
+    given = clone(nb)
+    given.cells[-1].attachments = nbformat.from_dict(
+        {
+            "a.png": {"image/png": png, "text/html": "<script>"},
+            "b.png": {"image/png": "PHNjcmlwdD4="},
+            "c.svg": {"image/svg+xml": "<svg>"},
+            "d.jpg": {"image/jpeg": png},
+        }
+    )
+    built, _ = rebuild(given, nb)
+    assert built.cells[-1].attachments == {"a.png": {"image/png": png}}

@@ -94,6 +94,11 @@ WAYS = {
         get_ipython().kernel.iopub_thread.io_loop.asyncio_loop.call_soon_threadsafe(look)
         done.wait(20)
         print('out' if isinstance(got[0], str) else got)""",
+    "take memory to share": "import mmap; mmap.mmap(-1, 5 << 30)[0:1] = b'x'; print('out')",
+    "take memory by its device": """
+        import mmap
+        mmap.mmap(open('/dev/zero', 'r+b').fileno(), 5 << 30)[0:1] = b'x'; print('out')""",
+    "take memory as a file": "import os; os.memfd_create('x'); print('out')",
     "start a program": "import subprocess; subprocess.run(['true']); print('out')",
     "ask a shell": "import os; print('out' if os.system('true') == 0 else 'no')",
     "spawn": "import os; os.posix_spawn('/bin/true', ['true'], {}); print('out')",

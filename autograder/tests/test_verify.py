@@ -13,7 +13,7 @@ from distgrade.codec import Elsewhere, Other
 from distgrade.compare import Symptom, ceiling, compare, equal
 from distgrade.diagnose import common_sentence, patterns
 from distgrade.engine import Observation, ObservedError, observe_here
-from distgrade.exercise import Case
+from distgrade.exercise import Case, GraderError
 from distgrade.verify import grade
 
 ONES = torch.arange(1.0, 13.0, dtype=torch.float64).reshape(3, 4)
@@ -297,6 +297,7 @@ def test_messages_are_bounded_printable_and_hold_no_expected_value(toy):
         ("no-record", "error"),
         ("doubled", "error"),
         ("malformed", "error"),
+        ("grader", "error"),
         ("too-large", "error"),
         ("missing", "missing"),
         ("forbidden", "error"),
@@ -312,6 +313,15 @@ def test_every_kind_of_error_has_a_status_and_a_sentence(toy, kind, status):
     outcome = grade(toy, observations)
     assert (outcome.status, outcome.points) == (status, 0.0)
     assert outcome.lines
+
+
+def test_a_case_that_cannot_be_set_up_here_either_is_our_fault(toy):
+    def given(case, seed):
+        raise ValueError
+
+    observations = [Observation(i, 0, error=ObservedError("grader")) for i in range(3)]
+    with pytest.raises(GraderError, match="could not be set up"):
+        grade(replace(toy, given=given), observations)
 
 
 def test_one_error_among_right_answers_names_its_case(toy):
