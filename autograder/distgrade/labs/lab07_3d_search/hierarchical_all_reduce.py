@@ -163,6 +163,12 @@ whole_rails = slip(
     ("node.reduce_scatter(flat)", "node.all_reduce(flat)"),
     ("node.all_gather(part)", "part"),
 )
+padded_rails = slip(
+    three_steps,
+    "The zeros help nothing where all of it goes across: reduce-scatter first, so each has a part.",
+    ("node.reduce_scatter(flat)", "node.all_reduce(flat)"),
+    ("node.all_gather(part)", "part"),
+)
 reduced_twice = slip(
     three_steps,
     "Each of a node's GPUs adds the node's sum once more: across nodes, only equal places meet.",

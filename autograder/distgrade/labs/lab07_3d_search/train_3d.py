@@ -347,6 +347,14 @@ always_over_tp = slip(
     "Without sequence parallelism a whole weight's gradient is complete: don't sum it over tp.",
     ('if shared and kind(name) != "cut"', 'if kind(name) != "cut"'),
 )
+norms_always_over_tp = slip(
+    one_by_one,
+    "Without sequence parallelism a norm's gradient is the same on all of tp: not a term of a sum.",
+    (
+        'if shared and kind(name) != "cut"',
+        'if kind(name) == "whole" or shared and kind(name) == "tied"',
+    ),
+)
 tied_apart = slip(
     one_by_one,
     "The tied embedding gets one gradient as a table, one as the head: add up both ends' terms.",
@@ -387,6 +395,16 @@ loss_over_t = slip(
     one_by_one,
     "With sequence parallelism tp ranks' losses are of different tokens: their sum counts.",
     ("(loss if shared else loss / t)", "loss / t"),
+)
+every_sequence_everywhere = slip(
+    one_by_one,
+    "Every replica works on all sequences, so that each counts d times: give each replica its own.",
+    ('batch[at["dp"] :: d]', "batch"),
+)
+rest_dropped = slip(
+    one_by_one,
+    "Sequences are left over where d doesn't divide their number: share all of them.",
+    ('batch[at["dp"] :: d]', 'batch[at["dp"] :: d][: len(batch) // d]'),
 )
 chunk_too_few = slip(
     one_by_one,
