@@ -76,7 +76,7 @@ def explorer(start: Any, controls: Sequence[Control], view: Callable[[Any], View
     import ipywidgets  # here, so that reading numbers and pictures needs no widgets
 
     handles = {control.name: _handle(ipywidgets, control, start) for control in controls}
-    picture = ipywidgets.HTML(page(start, view), layout={"width": "100%"})
+    picture = ipywidgets.HTML(page(start, view))  # as wide as the box, less its margins
 
     def shade(settings: Any) -> None:
         for control in controls:

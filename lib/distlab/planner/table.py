@@ -129,7 +129,7 @@ def rejected(plan: "Plan") -> Any:
 
 def page(plan: "Plan", most: int) -> str:
     """Returns the best `most` shapes as an HTML table."""
-    cell = 'style="text-align:right;padding:1px 8px"'
+    cell = 'style="text-align:right;padding:1px 5px;white-space:nowrap"'
     heads = "".join(f"<th {cell}>{html.escape(name)}</th>" for name in _HEADINGS)
     body = "".join(
         "<tr>" + "".join(f"<td {cell}>{html.escape(text)}</td>" for text in row) + "</tr>"
