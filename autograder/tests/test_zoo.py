@@ -160,7 +160,7 @@ def test_no_submission_stops_the_class_or_leaves_a_script_on_a_page(tmp_path):
         path.write_bytes(data)
     hand_in(root, "02-link", answered(solutions()))
     (root / "submitted" / "02-link" / LAB / "leak.html").symlink_to("/etc/passwd")
-    hand_in(root, "03-other-lab", read_notebook(next((ROOT / "source").glob("lab00-*/*.ipynb"))))
+    hand_in(root, "03-other-lab", read_notebook(next((ROOT / "release").glob("lab00-*/*.ipynb"))))
     hand_in(root, "04-blank", released_lab())
     honest = answered(solutions())
     zoo.written(honest)
