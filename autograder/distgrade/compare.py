@@ -10,6 +10,8 @@ import torch
 
 from distgrade.codec import Elsewhere, Other
 
+NOT_FINITE = "not a finite number"
+
 
 @dataclass(frozen=True)
 class Symptom:
@@ -73,6 +75,12 @@ def structure(got, expected, *, n: int | None = None, path: tuple = ()) -> list[
     if isinstance(got, dict | list | tuple):
         return [_kinds(path, got, expected, n)]
     return []
+
+
+def misformed(got, expected, *, n: int | None = None) -> list[Symptom]:
+    """Return where an answer's leaves differ in form, whatever their values: types, not finite."""
+    found = compare(got, expected, rtol=0.0, n=n)
+    return [s for s in found if s.kind != "values" or s.seen == NOT_FINITE]
 
 
 def pairs(got, expected, path: tuple = ()) -> Iterator[Pair]:
@@ -195,7 +203,7 @@ def _close(got, expected, rtol: float) -> bool:
 
 def _number_seen(got, expected) -> str:
     if isinstance(got, float) and not math.isfinite(got):
-        return "not a finite number"
+        return NOT_FINITE
     if expected and got:
         ratio = Fraction(got) / Fraction(expected) if math.isfinite(expected) else None
         if ratio is not None and abs(ratio) < 10**9:

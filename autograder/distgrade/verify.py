@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distgrade import diagnose, references
-from distgrade.compare import Symptom, compare, structure
+from distgrade.compare import Symptom, compare, misformed, structure
 from distgrade.engine import Observation, ObservedError
 from distgrade.exercise import Case, Exercise, GraderError
 
@@ -153,6 +153,9 @@ def symptoms_of(exercise: Exercise, o: Observation, expected) -> list[Symptom]:
     try:
         symptoms = exercise.judge(o.tree, expected, case)
     except Exception as error:
+        form = misformed(o.tree, expected, n=n)
+        if form:  # a judge may rely on types and on finite numbers
+            return form
         raise GraderError(
             f"{exercise.id}: the judge failed on case {case.name!r} ({type(error).__name__})."
         ) from error
