@@ -162,9 +162,18 @@ def _from_git(course: Course, edition: Edition, found: tuple[str, str]) -> bool:
         return False
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=BytesIO(data)) as archive:
-            archive.extractall(folder, filter="data")
+            _take_files(archive, Path(folder))
         _put(edition, Path(folder) / notebook, Path(folder) / rooms, day)
     return True
+
+
+def _take_files(archive: tarfile.TarFile, folder: Path) -> None:
+    """Writes an archive's files; git names them from the top, so none can lie outside."""
+    for member in archive:
+        if member.isfile():
+            path = folder / member.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(archive.extractfile(member).read())
 
 
 def _git(course: Course, *arguments: str) -> bytes | None:

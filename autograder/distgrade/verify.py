@@ -7,10 +7,11 @@ import pkgutil
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from distgrade import diagnose, references
 from distgrade.compare import Symptom, compare, misformed, structure
-from distgrade.engine import Observation, ObservedError
+from distgrade.engine import Observation, ObservedError, observe_here
 from distgrade.exercise import Case, Exercise, GraderError
 
 MAX_LINE = 300
@@ -153,15 +154,33 @@ def symptoms_of(exercise: Exercise, o: Observation, expected) -> list[Symptom]:
     try:
         symptoms = exercise.judge(o.tree, expected, case)
     except Exception as error:
-        form = misformed(o.tree, expected, n=n)
-        if form:  # a judge may rely on types and on finite numbers
-            return form
+        if _judges_a_right_answer(exercise, o.case_index):  # so it trips over this one's form
+            unlike = "an answer of a form that can't be judged"
+            return misformed(o.tree, expected, n=n) or [Symptom("structure", "the answer", unlike)]
         raise GraderError(
             f"{exercise.id}: the judge failed on case {case.name!r} ({type(error).__name__})."
         ) from error
     if not isinstance(symptoms, list) or not all(isinstance(s, Symptom) for s in symptoms):
         raise GraderError(f"{exercise.id}: the judge of case {case.name!r} gave no verdict.")
     return symptoms
+
+
+@lru_cache(maxsize=2048)
+def _judges_a_right_answer(exercise: Exercise, case_index: int) -> bool:
+    """Return whether the judge of a case is sound: it gives a verdict on a known right answer."""
+    case = exercise.cases[case_index]
+    expected = references.read(exercise)[case_index]
+    try:
+        right = _right_observations(exercise)[case_index]
+        return right.error is None and isinstance(exercise.judge(right.tree, expected, case), list)
+    except Exception:
+        return False
+
+
+@lru_cache(maxsize=64)
+def _right_observations(exercise: Exercise) -> tuple[Observation, ...]:
+    objects = exercise.also_right[0].objects()
+    return tuple(observe_here(exercise, objects, (references.FROZEN_SEED,)))
 
 
 def _call(exercise: Exercise) -> str:

@@ -360,16 +360,23 @@ def test_a_judge_may_add_where_to_look(toy):
 
 def test_a_judge_that_trips_over_the_form_of_an_answer_is_no_fault_of_the_grader(toy):
     def strict(got, expected, case):
-        raise TypeError
+        assert torch.isfinite(got["y"]).all()
+        return []
 
     told = replace(toy, judge=strict)
-    with pytest.raises(GraderError, match="the judge failed"):  # the form is right: ours
-        grade(told, observe_here(told, (doubled,)))
+    right = observe_here(told, (doubled,))
+    assert grade(told, right).status == "passed"
     texts = grade(told, observe_here(told, (lambda x: "text",)))
     assert "a text where" in texts.lines[1]
     assert texts.points == 0
     nothing = grade(told, observe_here(told, (lambda x: x * float("nan"),)))
     assert "not a finite number" in nothing.lines[1]
+
+    def broken(got, expected, case):
+        raise TypeError
+
+    with pytest.raises(GraderError, match="the judge failed"):  # also on a right answer: ours
+        grade(replace(toy, judge=broken), right)
 
 
 def test_the_references_file_is_the_same_bytes_every_time(tmp_path):

@@ -471,16 +471,16 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_caller_that_is_killed_leaves_no_folder_and_no_process(tmp_path):
-    file, scratch = tmp_path / "script.py", tmp_path / "scratch"
+    file = tmp_path / "script.py"
     file.write_text(KILLED, encoding="utf-8")
-    scratch.mkdir()
-    done = subprocess.run(
-        [sys.executable, str(file)],
-        env=os.environ | {"TMPDIR": str(scratch)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )  # its helpers hold its output open: they are gone as well when this returns
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert os.listdir(scratch) == []
+    with tempfile.TemporaryDirectory() as scratch:  # short: a socket's path has 107 characters
+        done = subprocess.run(
+            [sys.executable, str(file)],
+            env=os.environ | {"TMPDIR": scratch},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )  # its helpers hold its output open: they are gone as well when this returns
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert os.listdir(scratch) == []
