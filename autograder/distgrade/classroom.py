@@ -1,8 +1,8 @@
 """`distgrade grade LAB`: a whole class, several submissions at once, into nbgrader's gradebook.
 
-Two steps. Several processes run the submissions and keep the verdicts (`parallel`, `verdicts`).
-Then nbgrader's own autograde, one submission at a time, writes the marks: it finds the verdicts
-kept and starts no kernel. So the gradebook has one writer, and formgrader, feedback and export see
+Several processes run the submissions and keep the verdicts (`parallel`, `verdicts`). As these come,
+nbgrader's own autograde, one submission at a time, writes the marks: it finds the verdicts kept and
+starts no kernel. So the gradebook has one writer, and formgrader, feedback and export see
 what they always see. Each submission that is written is noted down: a run that was broken off goes
 on where it stopped, and one that is done is not done again.
 """
@@ -147,15 +147,13 @@ def grade_class(
             register.forget(names, () if again else exercises)
         rows = {name: row for name in names if (row := register.standing(name)) is not None}
         todo = [name for name in names if name not in rows]
-        answers: dict[str, Answer] = {}
         with _progress(console) as bar:
+            # Written as they come: the gradebook has one writer, and others run meanwhile.
             with closing(_run(klass, todo, jobs, bar)) as found:
                 for answer in found:
                     if answer.ours:
                         raise_if_general(answer.why)
-                    answers[answer.student] = answer
-            for name in bar.track(sorted(answers), description="into the gradebook"):
-                rows[name] = register.write(answers[name])
+                    rows[answer.student] = register.write(answer)
         for name in todo:
             rows.setdefault(name, Row(name, False, why=_no_notebook(klass, name)))
         gone = () if students else sorted(set(register.in_gradebook) - set(names))

@@ -111,7 +111,8 @@ def test_a_run_that_is_left_early_ends_its_workers_and_starts_none(tmp_path, mon
     assert next(found).student == "anna"
     running = [w._process for w in made]
     found.close()
-    assert all(process.poll() is not None for process in running if process)
+    for process in filter(None, running):  # wait, as poll() says None while another thread waits
+        assert process.wait(60) is not None
     time.sleep(0.2)
     assert starts(tmp_path) == 2
     assert all(w._process is None for w in made)
@@ -122,8 +123,8 @@ def test_a_worker_ends_when_whoever_asked_is_gone_even_in_mid_submission(tmp_pat
         import sys, time
         import distgrade.parallel as parallel
         def busy(*_):
-            print("busy", file=sys.stderr, flush=True)
             try:
+                print("busy", file=sys.stderr, flush=True)
                 time.sleep(600)
             finally:  # a kernel ends and its folder goes in such a place
                 print("tidy", file=sys.stderr, flush=True)

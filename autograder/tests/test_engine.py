@@ -398,6 +398,7 @@ print(json.dumps(sent))
 """
 
 
+@pytest.mark.slow  # thirteen seconds: every room, in a process of its own
 def test_given_and_observe_run_where_distgrade_is_not_installed():
     exercises = all_exercises()
     jobs = [
