@@ -121,8 +121,7 @@ def rules_of(what: dict) -> sandbox.Rules:
 def become_kernel(what: dict, host: int | None = None) -> None:
     """Turns this process into a confined kernel; returns when the kernel ends.
 
-    `what`: connection (path of its file), work (its folder), environment, rules (of the sandbox;
-    null for none).
+    `what`: connection (path of its file), work (its folder), environment, rules (of the sandbox).
     """
     os.chdir(what["work"])
     quiet = os.open(os.devnull, os.O_RDWR)
@@ -137,9 +136,7 @@ def become_kernel(what: dict, host: int | None = None) -> None:
 
     from ipykernel import kernelapp
 
-    confined = what["rules"] is not None
-    if confined:
-        sandbox.confine(rules_of(what["rules"]))
+    sandbox.confine(rules_of(what["rules"]))
     if host is not None and sandbox.pyprctl is not None:
         sandbox.pyprctl.set_pdeathsig(signal.SIGKILL)  # after a change of user, which clears it
         if os.getppid() != host:
@@ -151,8 +148,7 @@ def become_kernel(what: dict, host: int | None = None) -> None:
     sys.argv = ["ipykernel"]
     app = kernelapp.IPKernelApp.instance()
     app.initialize(["-f", what["connection"], "--HistoryManager.enabled=False"])
-    if confined:
-        sandbox.seal()
+    sandbox.seal()
     for name in ("sandbox", "kernelhost"):
         sys.modules.pop(name, None)
     app.start()

@@ -26,6 +26,7 @@ import click
 
 from distgrade import quickly  # noqa: F401 (before what imports nbformat)
 
+OWN_FAULT = "the grader's own fault"  # what an answer says of an exercise that we can't grade
 TRIES = 2
 GRACE_S = 5.0
 SLACK_S = 600.0  # what a notebook's own limit leaves out: kernels that start, the comparisons
@@ -234,7 +235,7 @@ def answer(task: Task, root: Path, lab: str, limits: dict, **how) -> Answer:
         return Answer(task.student, why=f"a fault of the grader: {type(error).__name__}: {error}")
     outcomes = graded.outcomes.values()
     told = {
-        o.id: "the grader's own fault" if o.message == FAULT else o.message.splitlines()[0]
+        o.id: OWN_FAULT if o.message == FAULT else o.message.splitlines()[0]
         for o in outcomes
         if o.message == FAULT or o.status == "timeout"
     }

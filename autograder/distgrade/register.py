@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from distgrade.course import Course, CourseError
 from distgrade.notebook import NotebookError, grade_id, nbgrader_of, read_notebook
-from distgrade.parallel import Answer
+from distgrade.parallel import OWN_FAULT, Answer
 from distgrade.publish import errors_of, reason_in
 from distgrade.verdicts import read, where, write_whole
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from distgrade.classroom import Class, Row
 
-FAULT = "the grader's own fault"
 LOCKED = (
     "the gradebook is in use by another program (formgrader, perhaps). Nothing is lost: close it, "
     "then run the same command again."
@@ -273,7 +272,7 @@ class Register:
             why = "; ".join(f"{name}: {text}" for name, text in unwell.items())
             known = {"text": text, "sum": total, "score": answer.score, "why": why}
             known["max_score"] = answer.max_score
-            faults = FAULT in unwell.values()
+            faults = OWN_FAULT in unwell.values()
             if not faults:  # else the next run tries again
                 known["what"] = what
             self._written[student] = known

@@ -155,17 +155,3 @@ def test_pytorch_is_as_described():
     assert "_remaining_restarts -= 1" in failed
     assert "_restart_workers" in changed
     assert "_remaining_restarts -= 1" not in changed
-
-
-def test_pictures_exist_and_are_described():
-    pictures = CHAPTER.pictures()
-    assert pictures
-    for alt, path in pictures:
-        assert len(alt.split()) >= 8, path
-        assert path.is_file(), path
-
-
-def test_links_lead_somewhere():
-    assert CHAPTER.links()
-    for path in CHAPTER.links():
-        assert path.exists(), path

@@ -125,17 +125,3 @@ def test_the_auxiliary_loss_of_microbatches_is_not_that_of_the_batch():
     halves = (auxiliary(chosen[:2], p[:2]) + auxiliary(chosen[2:], p[2:])) / 2
     assert isclose(auxiliary(chosen, p), 1.0, rel_tol=1e-6)  # float32
     assert isclose(halves, 1.8, rel_tol=1e-6)
-
-
-def test_pictures_exist_and_are_described():
-    pictures = CHAPTER.pictures()
-    assert pictures
-    for alt, path in pictures:
-        assert len(alt.split()) >= 8, path
-        assert path.is_file(), path
-
-
-def test_links_lead_somewhere():
-    assert CHAPTER.links()
-    for path in CHAPTER.links():
-        assert path.exists(), path

@@ -55,8 +55,3 @@ def test_labs_take_as_long_as_they_say():
     assert said["00"] == "20 minutes"
     assert {said[lab] for lab in ("01", "02", "03")} == {"60 to 90 minutes"}
     assert {said[lab] for lab in ("04", "05", "06", "07")} <= {"two hours", "three hours"}
-
-
-def test_links_lead_somewhere():
-    for path in CHAPTER.links():
-        assert path.exists(), path

@@ -188,17 +188,3 @@ def test_claims_without_a_unit_hold():
     assert 16 * params > 80e9  # "doesn't fit as it stands"
     few = [ranks for ranks in (8, 16, 32, 64, 128) if visible_s(buckets, ranks) < 0.005]
     assert few == [8, 16, 32]  # "a good one for a few dozen GPUs, and too small for many"
-
-
-def test_pictures_exist_and_are_described():
-    pictures = CHAPTER.pictures()
-    assert len(pictures) >= 3
-    for alt, path in pictures:
-        assert len(alt.split()) >= 8, path
-        assert path.is_file(), path
-
-
-def test_links_lead_somewhere():
-    assert CHAPTER.links()
-    for path in CHAPTER.links():
-        assert path.exists(), path

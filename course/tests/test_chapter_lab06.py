@@ -215,17 +215,3 @@ def test_claims_without_a_number_hold():
     floors = [float(kept(1, 10**9, stage)) for stage in range(4)]
     assert [round(floor, 6) for floor in floors] == [16, 4, 2, 0]
     assert abs(sent(128, 1) - sent(64, 1)) < Fraction(2, 100)  # "nearly the same"
-
-
-def test_pictures_exist_and_are_described():
-    pictures = CHAPTER.pictures()
-    assert len(pictures) >= 3
-    for alt, path in pictures:
-        assert len(alt.split()) >= 8, path
-        assert path.is_file(), path
-
-
-def test_links_lead_somewhere():
-    assert CHAPTER.links()
-    for path in CHAPTER.links():
-        assert path.exists(), path

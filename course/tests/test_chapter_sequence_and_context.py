@@ -162,17 +162,3 @@ def test_pieces_merge_exactly_forward_and_backward(causal):
     assert hops == c * (c - 1)
     assert torch.allclose(grads_k, whole[1].grad, atol=1e-12)
     assert torch.allclose(grads_v, whole[2].grad, atol=1e-12)
-
-
-def test_pictures_exist_and_are_described():
-    pictures = CHAPTER.pictures()
-    assert len(pictures) >= 2
-    for alt, path in pictures:
-        assert len(alt.split()) >= 8, path
-        assert path.is_file(), path
-
-
-def test_links_lead_somewhere():
-    assert CHAPTER.links()
-    for path in CHAPTER.links():
-        assert path.exists(), path
