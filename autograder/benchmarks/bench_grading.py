@@ -23,11 +23,11 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from distgrade import class_demo
+from distgrade.classroom import demo as class_demo
+from distgrade.classroom.parallel import cores
 from distgrade.course import Course, find_course
-from distgrade.kernel import Kernel
 from distgrade.notebook import exercise_of, graded_cells, read_notebook
-from distgrade.parallel import cores
+from distgrade.running.kernel import Kernel
 
 LAB = "lab03-tensor-parallel"
 KINDS = ("01-perfect", "03-half-done", "07-another-way")  # honest work that both must agree on

@@ -10,10 +10,10 @@ from nbformat import NotebookNode
 
 from distgrade.course import Course, CourseError, find_course
 from distgrade.editions import edition_of, fitted
-from distgrade.kernel import Kernel
 from distgrade.notebook import NotebookError, lab_of, read_notebook
 from distgrade.rebuild import Note, rebuild
-from distgrade.runner import Limits
+from distgrade.running.kernel import Kernel
+from distgrade.running.runner import Limits
 from distgrade.verdicts import grade_built
 from distgrade.verify import Outcome
 

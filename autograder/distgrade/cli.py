@@ -11,10 +11,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from distgrade import (
-    quickly,  # noqa: F401 (first)
-    teaching,
-)
+from distgrade import quickly  # noqa: F401 (first)
+from distgrade.classroom import commands as classroom_commands
 from distgrade.course import CourseError, find_course, full_name
 from distgrade.notebook import NotebookError, canonical, read_notebook, write_canonical
 
@@ -120,8 +118,8 @@ def grade(
     Broken off, it goes on where it stopped; what has not changed is not graded again; marks given
     by hand stay. Exit code 0: all are graded; 1: somebody must look; 2: it can't go on.
     """
-    from distgrade.classroom import Class, grade_class, summary
-    from distgrade.parallel import cores
+    from distgrade.classroom.grading import Class, grade_class, summary
+    from distgrade.classroom.parallel import cores
 
     course = find_course()
     console = Console()
@@ -249,12 +247,12 @@ def doctor() -> None:
 @click.option("--feedback/--no-feedback", default=True, help="Also make the feedback pages.")
 def class_demo(feedback: bool) -> None:
     """Make a class of sample submissions, grade it with nbgrader, show scores and reasons."""
-    from distgrade import class_demo as demo
+    from distgrade.classroom import demo
 
     sys.exit(demo.main(find_course(), Console(), feedback=feedback))
 
 
-for command in teaching.COMMANDS:
+for command in classroom_commands.COMMANDS:
     main.add_command(command)
 
 if __name__ == "__main__":

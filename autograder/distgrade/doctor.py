@@ -153,7 +153,7 @@ def kernelspec(course: Course) -> Finding:
 
 def kernel_starts(course: Course) -> Finding:
     """A kernel for grading starts and answers."""
-    from distgrade.kernel import Kernel
+    from distgrade.running.kernel import Kernel
 
     with Kernel() as kernel:
         end = kernel.execute("1 + 1", lambda *_: None, timeout_s=30.0)
@@ -164,7 +164,7 @@ def kernel_starts(course: Course) -> Finding:
 
 def isolation(course: Course) -> Finding:
     """What a student's code can't do while it is graded here. Less than all is no fault to mend."""
-    from distgrade.kernels import protection
+    from distgrade.running.kernels import protection
 
     return Finding("isolation", str(protection()))
 

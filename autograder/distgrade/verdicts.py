@@ -24,11 +24,11 @@ from nbformat import NotebookNode
 import distlab
 from distgrade.course import Course, fresh_seeds
 from distgrade.exercise import Exercise
-from distgrade.kernel import Kernel
 from distgrade.notebook import distlab_of, exercise_of, grade_id, graded_cells, nbgrader_of
 from distgrade.rebuild import submission_hash
 from distgrade.rooms import room_of
-from distgrade.runner import Limits, Run, run_notebook
+from distgrade.running.kernel import Kernel
+from distgrade.running.runner import Limits, Run, run_notebook
 from distgrade.verify import Outcome, grade
 
 log = logging.getLogger("distgrade")

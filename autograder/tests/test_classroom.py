@@ -23,13 +23,16 @@ from nb_tools import LAB, ROOT, answered, normalised, released_lab, solutions, s
 from rich.console import Console
 from sqlalchemy import create_engine, text
 
-from distgrade import class_demo, classroom, cli, parallel, register
-from distgrade.classroom import Class, Row, grade_class, patient
+from distgrade import cli
+from distgrade.classroom import demo as class_demo
+from distgrade.classroom import grading as classroom
+from distgrade.classroom import parallel, register
+from distgrade.classroom.grading import Class, Row, grade_class, patient
+from distgrade.classroom.parallel import Answer, Task, Worker, grade_all, kept_answer
+from distgrade.classroom.register import FULL, LOCKED, Register, alone, raise_if_general, unbroken
 from distgrade.course import Course, CourseError
 from distgrade.notebook import canonical, read_notebook, stamped
-from distgrade.parallel import Answer, Task, Worker, grade_all, kept_answer
 from distgrade.publish import load_config
-from distgrade.register import FULL, LOCKED, Register, alone, raise_if_general, unbroken
 from distgrade.verdicts import write_whole
 
 SLOW = pytest.mark.slow
@@ -121,7 +124,7 @@ def test_a_run_that_is_left_early_ends_its_workers_and_starts_none(tmp_path, mon
 def test_a_worker_ends_when_whoever_asked_is_gone_even_in_mid_submission(tmp_path):
     program = """
         import sys, time
-        import distgrade.parallel as parallel
+        import distgrade.classroom.parallel as parallel
         def busy(*_):
             try:
                 print("busy", file=sys.stderr, flush=True)
@@ -170,7 +173,7 @@ def test_a_second_grade_says_so_and_a_killed_one_holds_nothing_up(tmp_path):
         import time
         from pathlib import Path
         from distgrade.course import Course
-        from distgrade.register import alone
+        from distgrade.classroom.register import alone
         with alone(Course(Path({str(tmp_path)!r}))):
             print("in", flush=True)
             time.sleep(600)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from nb_tools import LAB, ROOT, answered, released_lab, solutions, worth
 
 from distgrade import doctor, exercise, publish
-from distgrade.class_demo import write_raw
+from distgrade.classroom.demo import write_raw
 from distgrade.cli import main
 from distgrade.course import Course, CourseError, find_course
 from distgrade.notebook import canonical, graded_cells, read_notebook, solution_cells

@@ -9,7 +9,7 @@ from nb_tools import LAB, answered, clone, code, released_lab, solutions
 
 from distgrade import editions, rooms
 from distgrade.check import edition_for
-from distgrade.class_demo import write_raw
+from distgrade.classroom.demo import write_raw
 from distgrade.course import Course
 from distgrade.editions import digest_of, edition_of, forget_strangers
 from distgrade.exercise import LABS, load

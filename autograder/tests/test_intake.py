@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 from nb_tools import LAB, ROOT, answered, clone, released_lab
 
-from distgrade import intake, uploads, whose
+from distgrade.classroom import intake, uploads, whose
+from distgrade.classroom.intake import LEFT, OTHER, SAME, TAKEN, collect
+from distgrade.classroom.roster import Roster, Student, as_id, read_roster
 from distgrade.cli import main
 from distgrade.course import Course, CourseError
-from distgrade.intake import LEFT, OTHER, SAME, TAKEN, collect
-from distgrade.roster import Roster, Student, as_id, read_roster
 
 OTHER_LAB = "lab00-first-steps"
 CLASS = [

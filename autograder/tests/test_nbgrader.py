@@ -17,8 +17,9 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import determine_grade
 from traitlets.config import Config
 
-from distgrade import class_demo, verdicts
+from distgrade import verdicts
 from distgrade.check import check_submission
+from distgrade.classroom import demo as class_demo
 from distgrade.course import Course
 from distgrade.engine import observe_here
 from distgrade.exercise import GraderError, load
@@ -26,7 +27,7 @@ from distgrade.nbgrader.release import name_stubs
 from distgrade.nbgrader.verify import NOT_RUN, Verify, verdict
 from distgrade.notebook import exercise_of, graded_cells
 from distgrade.publish import load_config
-from distgrade.runner import Run
+from distgrade.running.runner import Run
 from distgrade.verdicts import FAULT, fault, verdict_on
 from distgrade.verify import Outcome
 

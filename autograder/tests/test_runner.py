@@ -8,9 +8,9 @@ from nb_tools import LAB, answered, code, place, released_lab, solutions, worth
 
 from distgrade.check import check_submission
 from distgrade.course import Course, fresh_seeds
-from distgrade.kernel import Kernel
 from distgrade.outputs import Collector
-from distgrade.runner import Limits
+from distgrade.running.kernel import Kernel
+from distgrade.running.runner import Limits
 
 F, ROW = "lab03.f_and_g", "lab03.row_linear"
 SLOW = pytest.mark.slow

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distgrade import kernels
-from distgrade.kernel import Kernel
-from distgrade.kernels import Forked, Spawned, protection
 from distgrade.outputs import Collector
-from distgrade.sandbox import DEEDS, Protection
+from distgrade.running import kernels
+from distgrade.running.kernel import Kernel
+from distgrade.running.kernels import Forked, Spawned, protection
+from distgrade.running.sandbox import DEEDS, Protection
 
 SLOW = pytest.mark.slow
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the layers are Linux's")
@@ -196,7 +196,7 @@ def test_every_kernel_has_randomness_of_its_own():
 
 
 def test_files_that_fill_the_disk_stop_the_cell(monkeypatch):
-    monkeypatch.setattr("distgrade.kernel.MAX_FOLDER_BYTES", 20 * 2**20)
+    monkeypatch.setattr("distgrade.running.kernel.MAX_FOLDER_BYTES", 20 * 2**20)
     filling = """
         import itertools, time
         for i in itertools.count():
@@ -243,7 +243,7 @@ def _runs(pid: int) -> bool:
 
 HELD = """
 import time
-from distgrade.kernel import Kernel
+from distgrade.running.kernel import Kernel
 kernel = Kernel().__enter__()
 print(kernel._source._process.pid, kernel.pid, kernel._folder, flush=True)
 kernel.execute("while True: pass", lambda *_: None, timeout_s=1000)
@@ -301,7 +301,7 @@ def test_a_missing_layer_is_reported_and_never_claimed():
 
 
 def test_a_grader_that_was_copied_is_not_readable(tmp_path, monkeypatch):
-    from distgrade import sandbox
+    from distgrade.running import sandbox
 
     packages = tmp_path / "lib" / "python3.11" / "site-packages"
     for name in ("distgrade", "torch"):

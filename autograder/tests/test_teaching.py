@@ -17,11 +17,13 @@ from nbgrader.apps.api import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
 from test_editions import earlier, handed_in
 
-from distgrade import classreport, editions, verdicts
-from distgrade import marks as marks_module
-from distgrade.class_demo import write_raw
-from distgrade.classpicture import draw
-from distgrade.classreport import ClassReport, Mistake, told_of
+from distgrade import editions, verdicts
+from distgrade.classroom import marks as marks_module
+from distgrade.classroom import report as classreport
+from distgrade.classroom.demo import write_raw
+from distgrade.classroom.picture import draw
+from distgrade.classroom.report import ClassReport, Mistake, told_of
+from distgrade.classroom.roster import Student, enter, read_roster, students_of
 from distgrade.cli import main
 from distgrade.course import Course, CourseError
 from distgrade.exercise import load
@@ -31,7 +33,6 @@ from distgrade.private import try_out
 from distgrade.publish import load_config
 from distgrade.rebuild import rebuild
 from distgrade.rooms import room_of
-from distgrade.roster import Student, enter, read_roster, students_of
 from distgrade.verify import Outcome
 
 F, ROW = "lab03.f_and_g", "lab03.row_linear"

@@ -16,12 +16,12 @@ from test_nbgrader import clone, hand_in, nbgrader, points
 
 from distgrade import diagnose
 from distgrade.course import Course
-from distgrade.kernels import close_idle
 from distgrade.nbgrader.pages import MAX_SOURCE, markdown
 from distgrade.notebook import NotebookError, read_notebook
 from distgrade.publish import load_config
 from distgrade.rebuild import rebuild
-from distgrade.runner import Limits
+from distgrade.running.kernels import close_idle
+from distgrade.running.runner import Limits
 from distgrade.verdicts import FAULT, grade_built
 
 SLOW = pytest.mark.slow

@@ -6,7 +6,7 @@ import nbgrader.preprocessors
 from traitlets import Float
 
 from distgrade.nbgrader.where import course_of, release_of
-from distgrade.runner import Limits
+from distgrade.running.runner import Limits
 from distgrade.verdicts import grade_built
 
 

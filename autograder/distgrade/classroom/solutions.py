@@ -13,9 +13,9 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
 
+from distgrade.classroom.register import told_plainly
 from distgrade.course import Course, CourseError
 from distgrade.publish import errors_of, load_config, reason_in
-from distgrade.register import told_plainly
 
 
 def make(course: Course, lab: str, *, early: bool = False) -> tuple[Path, datetime | None]:

@@ -25,7 +25,7 @@ from typing import Protocol
 import psutil
 
 import distlab
-from distgrade.sandbox import Protection, Rules, user_for
+from distgrade.running.sandbox import Protection, Rules, user_for
 
 PROGRAM = Path(__file__).with_name("kernelhost.py")
 START_S = 120.0  # a busy machine may need long to start a process; nobody waits this long otherwise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from distgrade.classreport import COLUMNS, ClassReport, pick, short
+from distgrade.classroom.report import COLUMNS, ClassReport, pick, short
 from distlab import canvas
 from distlab.canvas import INK, MUTED, WIDTH_IN, Picture
 

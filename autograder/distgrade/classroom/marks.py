@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from distgrade.classroom.register import told_plainly
 from distgrade.course import Course, CourseError
 from distgrade.publish import load_config
-from distgrade.register import told_plainly
 from distgrade.verdicts import write_whole
 
 

@@ -21,9 +21,17 @@ from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
 
 from distgrade.exercise import GraderError
-from distgrade.folders import remove, size_of
-from distgrade.kernels import GRACE_S, START_S, Source, borrow, environment, give_back, rules_for
 from distgrade.outputs import plain
+from distgrade.running.folders import remove, size_of
+from distgrade.running.kernels import (
+    GRACE_S,
+    START_S,
+    Source,
+    borrow,
+    environment,
+    give_back,
+    rules_for,
+)
 
 MAX_MESSAGE_BYTES = 64 * 2**20  # one message larger than this is not taken from the socket
 MAX_WAITING = 8  # messages held here unread: with the size of one, what a flood costs in memory

@@ -22,16 +22,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distgrade.classroom.parallel import OWN_FAULT, Answer
 from distgrade.course import Course, CourseError
 from distgrade.notebook import NotebookError, grade_id, nbgrader_of, read_notebook
-from distgrade.parallel import OWN_FAULT, Answer
 from distgrade.publish import errors_of, reason_in
 from distgrade.verdicts import read, where, write_whole
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-    from distgrade.classroom import Class, Row
+    from distgrade.classroom.grading import Class, Row
 
 LOCKED = (
     "the gradebook is in use by another program (formgrader, perhaps). Nothing is lost: close it, "
@@ -219,7 +219,7 @@ class Register:
 
     def standing(self, student: str) -> Row | None:
         """Returns the row of a mark that is the one this submission would get, or None."""
-        from distgrade.classroom import Row
+        from distgrade.classroom.grading import Row
 
         noted = self._written.get(student, {})
         done = self.klass.folder("autograded", student) / f"{self.klass.lab}.ipynb"
@@ -253,7 +253,7 @@ class Register:
 
     def write(self, answer: Answer) -> Row:
         """Has nbgrader write one submission's marks; returns what to tell of it."""
-        from distgrade.classroom import Row
+        from distgrade.classroom.grading import Row
 
         student = answer.student
         row = partial(Row, student, notes=answer.notes)

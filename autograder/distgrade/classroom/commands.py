@@ -25,7 +25,7 @@ def collect(lab: str, path: Path, student: str, pattern: str, dry_run: bool) -> 
 
     Exit code 0: all are taken; 1: somebody must look; 2: PATH can't be used.
     """
-    from distgrade import intake
+    from distgrade.classroom import intake
 
     course = find_course()
     name = full_name(lab, course.released_labs())
@@ -38,7 +38,7 @@ def collect(lab: str, path: Path, student: str, pattern: str, dry_run: bool) -> 
 @click.argument("file", type=click.Path(path_type=Path))
 def roster(file: Path) -> None:
     """Enter the students of a CSV FILE into nbgrader's gradebook, or bring them up to date."""
-    from distgrade.roster import enter, read_roster
+    from distgrade.classroom.roster import enter, read_roster
 
     students = read_roster(file)
     new = enter(find_course(), students)
@@ -53,7 +53,7 @@ def marks(lab: str, to: Path | None) -> None:
 
     Exit code 0: all who handed in are graded; 1: somebody must look; 2: there are no marks.
     """
-    from distgrade import marks as marks_module
+    from distgrade.classroom import marks as marks_module
 
     course = find_course()
     rows, text = marks_module.read(course, full_name(lab, course.released_labs()))
@@ -74,7 +74,7 @@ def report(lab: str, to: Path | None) -> None:
 
     From what `distgrade grade` has kept: nothing is run.
     """
-    from distgrade import classreport
+    from distgrade.classroom import report as classreport
 
     course = find_course()
     name = full_name(lab, course.released_labs())
@@ -122,7 +122,7 @@ def cases(lab: str | None) -> None:
 @click.option("--early", is_flag=True, help="Also before the deadline.")
 def solutions(lab: str, early: bool) -> None:
     """Make the solved notebook of LAB for students, in solution/, once its deadline is over."""
-    from distgrade.solutions import make
+    from distgrade.classroom.solutions import make
 
     course = find_course()
     folder, deadline = make(course, full_name(lab, course.labs()), early=early)

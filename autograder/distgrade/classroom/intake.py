@@ -22,18 +22,9 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from distgrade.course import Course, CourseError
-from distgrade.notebook import (
-    NotebookError,
-    grade_id,
-    parse_notebook,
-    read_notebook,
-    solution_cells,
-)
-from distgrade.publish import load_config
-from distgrade.roster import Roster, as_id, students_of
-from distgrade.uploads import Found, notebooks
-from distgrade.whose import (
+from distgrade.classroom.roster import Roster, as_id, students_of
+from distgrade.classroom.uploads import Found, notebooks
+from distgrade.classroom.whose import (
     MOODLE,
     Claim,
     claim_of,
@@ -43,6 +34,15 @@ from distgrade.whose import (
     pattern_of,
     shared_folders,
 )
+from distgrade.course import Course, CourseError
+from distgrade.notebook import (
+    NotebookError,
+    grade_id,
+    parse_notebook,
+    read_notebook,
+    solution_cells,
+)
+from distgrade.publish import load_config
 
 FEW = 20  # rows of a table that shows everybody
 TAKEN, SAME, LEFT, OTHER = "taken", "as it was", "left", "another lab"

@@ -23,12 +23,12 @@ from rich.text import Text
 from traitlets.config import Config
 
 from distgrade import private
+from distgrade.classroom.parallel import Answer, Task, grade_all, kept_answer
+from distgrade.classroom.register import Register, alone, raise_if_general
 from distgrade.course import Course, CourseError
 from distgrade.exercise import GraderError
 from distgrade.notebook import distlab_of, exercise_of, graded_cells
-from distgrade.parallel import Answer, Task, grade_all, kept_answer
 from distgrade.publish import load_config
-from distgrade.register import Register, alone, raise_if_general
 from distgrade.rooms import room_of
 from distgrade.verdicts import fingerprint
 

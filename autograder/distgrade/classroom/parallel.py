@@ -61,7 +61,7 @@ class Worker:
     """One process that grades what it is given, each within `longest_s` seconds."""
 
     def __init__(self, root: Path, lab: str, limits: dict, longest_s: float):
-        self._command = [sys.executable, "-m", "distgrade.parallel", str(root), lab]
+        self._command = [sys.executable, "-m", "distgrade.classroom.parallel", str(root), lab]
         self._command.append(json.dumps(limits))
         self._log = root / ".distgrade" / "grading.log"
         self._longest_s = longest_s
@@ -213,7 +213,7 @@ def answer(task: Task, root: Path, lab: str, limits: dict, **how) -> Answer:
     from distgrade.exercise import GraderError
     from distgrade.notebook import NotebookError, read_notebook
     from distgrade.rebuild import rebuild
-    from distgrade.runner import Limits
+    from distgrade.running.runner import Limits
     from distgrade.verdicts import FAULT, grade_built
 
     course = Course(root)

@@ -112,7 +112,7 @@ def read_class(course: Course, lab: str) -> ClassReport:
 
     Raises CourseError where nobody handed in, or nothing of it is graded.
     """
-    from distgrade.classroom import Class
+    from distgrade.classroom.grading import Class
 
     klass = Class(course, lab)
     present = read_release(course, lab)
@@ -240,7 +240,7 @@ def pick(mistakes: Sequence[Mistake], most: int = 10) -> list[Mistake]:
 
 def write(report: ClassReport, folder: Path) -> Path:
     """Writes the page and the picture into a folder; returns it."""
-    from distgrade.classpicture import draw
+    from distgrade.classroom.picture import draw
 
     picture = draw(report)
     try:

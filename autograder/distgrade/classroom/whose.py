@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 
 from nbformat import NotebookNode
 
+from distgrade.classroom.roster import Roster, as_id
 from distgrade.course import LAB_NAME, CourseError
 from distgrade.notebook import distlab_of, grade_id
-from distgrade.roster import Roster, as_id
 
 # How an LMS names what it hands out; each may be a folder, a zip or a notebook.
 MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d+)_assignsubmission_[a-z]+(_(?P<file>.*))?")

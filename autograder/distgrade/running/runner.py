@@ -26,10 +26,10 @@ from nbformat import NotebookNode
 
 from distgrade.engine import MIME, Observation, harness_source, parse_records
 from distgrade.exercise import Exercise
-from distgrade.kernel import End, Kernel
 from distgrade.notebook import exercise_of, grade_id, is_skipped, is_test
 from distgrade.outputs import Collector, plain
 from distgrade.rebuild import is_students
+from distgrade.running.kernel import End, Kernel
 from distgrade.verify import Outcome
 
 MAX_STARTS = 12

@@ -100,7 +100,7 @@ def enter(course: Course, students: Iterable[Student]) -> int:
 
     What a row leaves open stays as it is; nobody is removed.
     """
-    from distgrade.register import told_plainly
+    from distgrade.classroom.register import told_plainly
 
     new = 0
     with told_plainly(), _gradebook(course) as gradebook:
@@ -114,7 +114,7 @@ def enter(course: Course, students: Iterable[Student]) -> int:
 
 def students_of(course: Course) -> list[Student]:
     """Returns who is in the gradebook, by id; nobody where there is none."""
-    from distgrade.register import told_plainly
+    from distgrade.classroom.register import told_plainly
 
     file = Path(_courses(course).db_url.removeprefix("sqlite:///"))
     if _courses(course).db_url.startswith("sqlite:///") and not file.is_file():

@@ -1,0 +1,1 @@
+"""A teacher's class: collect what was handed in, grade it, report on it, give marks out."""

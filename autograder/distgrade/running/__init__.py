@@ -1,0 +1,1 @@
+"""Running a student's notebook: confined kernels that start warm, watched while they run."""
