@@ -1,8 +1,5 @@
 """Builds the site into build/site, offline; any warning is an error.
 
-    python course/site/build.py            the pages
-    python course/site/build.py gettext    the catalogues for translators, into build/gettext
-
 The pages are copied first: Sphinx then sees those of the repository that are on the site and no
 other, under the paths that they have there, and index.md on top.
 """
@@ -88,7 +85,7 @@ def weight_bytes(page: Path) -> int:
 
 
 def build(builder: str, out: Path) -> subprocess.CompletedProcess:
-    """Builds everything into `out`, from nothing; the copy of the pages stays beside it."""
+    """Builds everything into `out`, from nothing: pages ("html") or their text ("gettext")."""
     source = Path(f"{out}.source")
     for old in (out, source, Path(f"{out}.doctrees")):
         shutil.rmtree(old, ignore_errors=True)
@@ -97,19 +94,16 @@ def build(builder: str, out: Path) -> subprocess.CompletedProcess:
     return sphinx(builder, source, out)
 
 
-def main(builder: str = "html") -> int:
+def main() -> int:
     """Builds, and says how long it took and how heavy the pages are."""
     begin_s = time.monotonic()
-    out = ROOT / "build" / {"html": "site"}.get(builder, builder)
-    done = build(builder, out)
+    out = ROOT / "build" / "site"
+    done = build("html", out)
     print(done.stderr.replace(f"{out}.source/", ""), end="", file=sys.stderr)
     if done.returncode:
         print("The site was not built: see the warnings above.", file=sys.stderr)
         return 1
     took = f"in {time.monotonic() - begin_s:.1f} s"
-    if builder != "html":
-        print(f"{len(list(out.rglob('*.pot')))} catalogues {took}: {out.relative_to(ROOT)}")
-        return 0
     weights = {page: weight_bytes(page) for page in pages(out)}
     heaviest = max(weights, key=weights.__getitem__)
     whole = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
@@ -124,4 +118,4 @@ def main(builder: str = "html") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

@@ -26,9 +26,10 @@ myst_dmath_allow_space = False  # "$5 and $6" is money
 myst_heading_anchors = 4
 nb_execution_mode = "off"  # the labs are shown as they are handed out; their page says so
 
-# One catalogue for each page, so that a translator sees its context.
+# One catalogue for each page, so that a translator sees its context: text.py collects them.
 gettext_compact = False
 gettext_uuid = False
+locale_dirs = [str(pages.ROOT / "course" / of / "locale") for of in ("", "instructors")]
 
 html_theme = "sphinx_book_theme"
 html_title = project

@@ -2,7 +2,6 @@
 
 import functools
 import http.server
-import json
 import re
 import shutil
 import sys
@@ -125,27 +124,6 @@ def test_what_leads_nowhere_stops_the_build(tmp_path):
     assert len(warnings) == 3, done.stderr
     for lost in ("nowhere.svg", "no_page.md", "no-heading"):
         assert any(lost in line for line in warnings)
-
-
-def code_cells(notebook: Path) -> list[str]:
-    cells = json.loads(notebook.read_text("utf-8"))["cells"]
-    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-
-
-def test_the_text_can_be_taken_out_for_translation(tmp_path):
-    from babel.messages.pofile import read_po
-
-    done = build.build("gettext", tmp_path / "gettext")
-    assert (done.returncode, done.stderr) == (0, "")
-    for path in SOURCES:
-        with open(tmp_path / "gettext" / path.with_suffix(".pot"), "rb") as file:
-            words = [message.id for message in read_po(file) if message.id]
-        assert len(words) > 3, path
-        code = code_cells(ROOT / path) if path.suffix == ".ipynb" else []
-        assert [cell for cell in code if any(cell in text for text in words)] == [], path
-        if path.suffix == ".md":
-            title = (ROOT / path).read_text("utf-8").partition("\n")[0].removeprefix("# ")
-            assert title in words
 
 
 @pytest.fixture
