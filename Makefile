@@ -1,38 +1,11 @@
-# Every command works without activating anything. `make` alone prints this list.
-# PYTEST_ARGS="-k name -x" is given to pytest; OPEN=no keeps `make lab` from opening a browser.
+# What needs the whole repository; what students need stands in lib/labs.mk. `make` alone lists both.
+# PYTEST_ARGS="-k name -x" is given to pytest.
 
-.DEFAULT_GOAL := help
-.SUFFIXES:
-MAKEFLAGS += --no-builtin-rules --no-print-directory
-
-# .venv comes first on PATH for everything but its own set-up.
-OUTSIDE := $(PATH)
-unexport PYTHONHOME PYTHONPATH
-export PATH := $(CURDIR)/.venv/bin:$(OUTSIDE)
-
-# Any Python from 3.8 can start the set-up, which then looks for Python 3.11 by itself. Each name is
-# tried by running it: a name on PATH may be a shim with nothing behind it.
-START = PATH='$(OUTSIDE)'; for python in python3.11 python3 python /usr/bin/python3; do \
-	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then \
-	exec $$python lib/bootstrap.py $(1); fi; done; \
-	echo "Python 3.11 was not found; install it (Debian/Ubuntu: sudo apt install python3.11-venv," \
-	"macOS: brew install python@3.11) and start again." >&2; exit 1
+include lib/labs.mk
 
 PYTEST = python -m pytest -n 2 --dist loadgroup
 
-.PHONY: help setup lab reset test check lint release refs canon class-demo solutions bench clean
-
-help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' Makefile
-
-setup: ## build the environment in .venv (one or two minutes), or bring it up to date
-	@$(call START,setup)
-
-lab: ## open the labs in JupyterLab, in work/: your own copy
-	@$(call START,lab)
-
-reset: ## take a fresh copy of one lab (LAB=lab03); yours is kept beside it
-	@$(call START,reset '$(LAB)')
+.PHONY: test check lint site text release student-bundle refs canon class-demo solutions bench clean
 
 test: setup lint ## run every test
 	$(PYTEST) $(PYTEST_ARGS)
@@ -47,8 +20,14 @@ lint: setup ## look for mistakes and untidy layout in the code
 site: setup ## build the chapters and labs as pages, in build/site
 	@python course/site/build.py
 
+text: setup ## write catalogues of all text for translators, in build/text
+	@python course/site/text.py
+
 release: setup ## make release/ from source/ (what students get)
 	@distgrade release
+
+student-bundle: release ## pack what students get, and no more, in build/student-bundle
+	@python course/bundle/build.py
 
 refs: setup ## write the frozen reference values of every exercise
 	@distgrade refs

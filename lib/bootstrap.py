@@ -3,6 +3,8 @@
     python3 lib/bootstrap.py setup          build or bring up to date
     python3 lib/bootstrap.py lab            setup, fill work/, open JupyterLab there
     python3 lib/bootstrap.py reset LAB      a fresh copy of one lab, the old one kept beside it
+    python3 lib/bootstrap.py doctor         what is wrong here, and what mends it
+    python3 lib/bootstrap.py repair         setup, after a look at every installed file
 
 Everything may be stopped at any point and started again. The file keeps to the syntax of
 Python 3.8, so that an old interpreter can still say what it lacks.
@@ -22,9 +24,9 @@ import sys
 from pathlib import Path
 
 import bootstrap_work as work
+from bootstrap_packages import WANTED, lacking, mend, pinned
 from bootstrap_work import Refused
 
-WANTED = (3, 11)
 ROOM_BYTES = 3 * 10**9  # the environment takes 1.4 GB; pip unpacks beside it
 STAMP = "course.json"
 LOG = "install.log"
@@ -202,25 +204,6 @@ def logged(command: list[str], root: Path, *, total: int = 0) -> None:
         raise Refused(f"{reason} (Log: {log})")
 
 
-def mend(site: Path) -> list[str]:
-    """Makes half-installed packages look absent, so that pip installs them; returns their names.
-
-    An interrupted pip leaves some of a package's files, or a description without a list of files.
-    """
-    from importlib import metadata  # not in the Pythons that are only told to leave
-
-    for left in site.glob("~*"):  # moved aside by an upgrade that did not end
-        shutil.rmtree(left, ignore_errors=True)
-    mended = []
-    for info in sorted(site.glob("*.dist-info")):
-        files = metadata.PathDistribution(info).files if (info / "METADATA").is_file() else None
-        paths = [(Path(str(f.locate())), f.size) for f in files or () if f.suffix != ".pyc"]
-        if not paths or not all(p.is_file() and s in (None, p.stat().st_size) for p, s in paths):
-            mended.append(info.name[: -len(".dist-info")])
-            shutil.rmtree(info)
-    return mended
-
-
 def usable(root: Path) -> bool:
     """Whether .venv is an environment of Python 3.11 that was made at this very place."""
     python = root / ".venv" / "bin" / "python"
@@ -235,12 +218,12 @@ def usable(root: Path) -> bool:
 
 
 def stamped(root: Path) -> bool:
-    """Whether the last setup came to its end and nothing has changed since."""
+    """Whether the last setup came to its end and nothing has changed since, or was removed."""
     try:
         stamp = json.loads((root / ".venv" / STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return stamp == {"fingerprint": fingerprint(root), "at": str(root)}
+    return stamp == {"fingerprint": fingerprint(root), "at": str(root)} and not lacking(root)
 
 
 @contextlib.contextmanager
@@ -291,12 +274,11 @@ def setup(root: Path) -> None:
         if not usable(root):
             make_venv(root)
         (root / ".venv" / STAMP).unlink(missing_ok=True)
-        lock = root / "requirements.lock"
-        total = sum("==" in line for line in lock.read_text(encoding="utf-8").splitlines())
+        lock, total = root / "requirements.lock", len(pinned(root))
         python = str(root / ".venv" / "bin" / "python")
         pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
         say(f"Installing {total} packages (1.4 GB; the log is .venv/{LOG}) ...")
-        for name in mend(root / ".venv" / "lib" / "python{}.{}".format(*WANTED) / "site-packages"):
+        for name in mend(root):
             say(f"  {name} was only half there; it is installed again")
         logged([*pip, "-r", str(lock)], root, total=total)
         ours = packages(root)
@@ -308,6 +290,15 @@ def setup(root: Path) -> None:
         fresh.write_text(json.dumps(stamp), encoding="utf-8")
         os.replace(fresh, root / ".venv" / STAMP)
         say("The environment in .venv is ready.")
+
+
+def repair(root: Path) -> None:
+    """Brings .venv to its state even where the stamp says that it is there.
+
+    Raises: Refused.
+    """
+    (root / ".venv" / STAMP).unlink(missing_ok=True)
+    setup(root)
 
 
 def main(arguments: list[str], root: Path) -> int:
@@ -327,8 +318,15 @@ def main(arguments: list[str], root: Path) -> int:
             return work.open_lab(root, environment(root), say)
         elif command == "reset" and len(rest) == 1:
             work.reset(root, rest[0], say)
+        elif command == "repair" and not rest:
+            repair(root)
+        elif command == "doctor" and len(rest) <= 1:
+            import bootstrap_doctor  # it imports us: only now are we whole
+
+            return bootstrap_doctor.report(root, *rest)
         else:
-            raise Refused("Commands: setup | lab | reset LAB (such as lab03).")
+            known = "setup | lab | reset LAB (such as lab03) | doctor | repair"
+            raise Refused(f"Commands: {known}.")
     except Refused as problem:
         print(problem.args[0], file=sys.stderr, flush=True)
         return 1

@@ -240,7 +240,7 @@ def doctor() -> None:
     """Look for what is wrong with this installation, and say how to mend it."""
     from distgrade import doctor as doctor_module
 
-    sys.exit(doctor_module.report(Console()))
+    sys.exit(doctor_module.start())
 
 
 @main.command("class-demo")

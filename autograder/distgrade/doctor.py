@@ -1,32 +1,41 @@
-"""Looks at the installation and the course folder; each problem comes with what mends it."""
+"""Looks at the grader's half of an installation; each problem comes with what mends it.
+
+The machine and the packages are looked at by `lib/bootstrap_doctor.py`, which needs neither of them
+whole, prints everything, and asks this module for its part: `python -m distgrade.doctor FOLDER`.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
+import stat
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from importlib import import_module, metadata
+from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from distgrade import quickly  # noqa: F401 (first)
+from distgrade.course import MARK, Course, CourseError, find_course
 
-from distgrade.course import Course, CourseError, find_course
+REPAIR = "make repair"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+ROOMS = "autograder/distgrade/labs"
+LOCKED_S = 2.0  # seconds that another program may hold the gradebook
+ANEW = "put your copy of gradebook.db back; without one: mv gradebook.db gradebook.old.db, then "
 
-SETUP = "make setup"
 
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at: what it is, what was found and, if it is wrong, what mends it."""
+class Finding(NamedTuple):
+    """One thing looked at: what was found, what mends it, or what would only be better."""
 
     what: str
     found: str
     mend: str = ""
+    better: str = ""
 
     @property
     def well(self) -> bool:
@@ -34,121 +43,44 @@ class Finding:
         return not self.mend
 
 
-def report(console: Console, course: Course | None = None) -> int:
-    """Prints every finding; returns 0 when all is well, else 1."""
-    findings = list(examine(course))
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for finding in findings:
-        mark = Text("ok", "green") if finding.well else Text("--", "bold red")
-        found = Text(finding.found)
-        if finding.mend:
-            found.append(f"\n  mend: {finding.mend}", "bold")
-        table.add_row(mark, finding.what, found)
-    console.print(table)
-    bad = sum(not f.well for f in findings)
-    console.print(Text(f"{bad} to mend." if bad else "All is well."))
-    return 1 if bad else 0
-
-
-def examine(course: Course | None = None) -> Iterator[Finding]:
-    """Yields every finding; a check that fails in itself is a finding too."""
-    yield from _guarded("Python", lambda: python())
-    if course is None:
-        try:
-            course = find_course()
-        except CourseError as error:
-            yield Finding("course folder", str(error), "cd into your clone of the course")
-            return
-    for what, check in CHECKS:
-        yield from _guarded(what, lambda check=check: check(course))
-
-
-def _guarded(what: str, check: Callable[[], Finding | list[Finding]]) -> Iterator[Finding]:
+def start() -> int:
+    """Prints what is wrong with this course and this Python; returns 0 where nothing is."""
+    root = Path(__file__).resolve().parents[2]
     try:
-        found = check()
+        root = find_course().root
+    except CourseError:
+        print("This is not the folder of a course; the one that distgrade comes from is looked at.")
+    script = root / "lib" / "bootstrap.py"
+    if not script.is_file():
+        print(f"-- course folder: {script} is missing\n     mend: git checkout lib")
+        return 1
+    return subprocess.run([sys.executable, str(script), "doctor", sys.executable]).returncode
+
+
+def examine(course: Course) -> Iterator[Finding]:
+    """Yields every finding of the grader's half; a check that fails in itself is one too."""
+    for what, check in CHECKS:
+        try:
+            yield check(course)
+        except Exception as error:
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            yield Finding(what, f"could not be looked at ({text})", REPAIR)
+
+
+def settings(course: Course) -> Finding:
+    """The settings of nbgrader can be read."""
+    from distgrade.publish import load_config
+
+    try:
+        config = load_config(course.root)
+        place = config.CourseDirectory.root
     except Exception as error:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        yield Finding(what, f"could not be looked at ({text})", SETUP)
-        return
-    yield from [found] if isinstance(found, Finding) else found
-
-
-def python() -> Finding:
-    """The interpreter is a Python 3.11."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    wrong = sys.version_info[:2] != (3, 11)
-    return Finding("Python", version, "install Python 3.11, then: make setup" if wrong else "")
-
-
-def lock(course: Course) -> Finding:
-    """Every pinned package is installed in its pinned version."""
-    path = course.root / "requirements.lock"
-    if not path.is_file():
-        return Finding("packages", "requirements.lock is missing", "git checkout requirements.lock")
-    wrong = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        name, _, wanted = line.split("#")[0].split(";")[0].strip().partition("==")
-        if not wanted:
-            continue
-        try:
-            got = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            wrong.append(f"{name} is missing")
-            continue
-        if got.split("+")[0] != wanted.split("+")[0]:  # torch's build suffix may differ
-            wrong.append(f"{name} is {got} and not {wanted}")
-    if wrong:
-        return Finding("packages", "; ".join(wrong[:5]) + ("; ..." if wrong[5:] else ""), SETUP)
-    return Finding("packages", "as pinned in requirements.lock")
-
-
-def own_packages(course: Course) -> Finding:
-    """Distlab and distgrade are this clone's, not another's."""
-    for name, half in (("distlab", "lib"), ("distgrade", "autograder")):
-        home = Path(import_module(name).__file__).resolve()
-        if (course.root / half).resolve() not in home.parents:
-            return Finding("own packages", f"{name} comes from {home}", SETUP)
-    return Finding("own packages", "distlab and distgrade are this clone's")
-
-
-def torch_works(course: Course) -> Finding:
-    """Torch can be imported and multiplies."""
-    import torch
-
-    right = float(torch.ones(2) @ torch.ones(2)) == 2.0
-    return Finding("torch", torch.__version__, "" if right else SETUP)
-
-
-def programs(course: Course) -> Finding:
-    """The programs that nbgrader calls by name lie beside this Python."""
-    here = os.path.dirname(sys.executable)
-    missing = [n for n in ("nbgrader", "alembic", "jupyter") if not shutil.which(n, path=here)]
-    if missing:
-        return Finding("programs", f"{' and '.join(missing)} not found in {here}", SETUP)
-    return Finding("programs", "nbgrader, alembic and jupyter are there")
-
-
-def lab_extension(course: Course) -> Finding:
-    """JupyterLab has nbgrader's Validate button and formgrader."""
-    path = Path(sys.prefix) / "share" / "jupyter" / "labextensions" / "@jupyter" / "nbgrader"
-    if not path.is_dir():
-        return Finding("JupyterLab", "nbgrader's extension is missing", SETUP)
-    return Finding("JupyterLab", "nbgrader's extension is there")
-
-
-def kernelspec(course: Course) -> Finding:
-    """The kernel `python3` that notebooks ask for runs this Python."""
-    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
-
-    mend = f"{_command('python')} -m ipykernel install --sys-prefix"
-    try:
-        spec = KernelSpecManager().get_kernel_spec("python3")
-    except NoSuchKernel:
-        return Finding("kernel", "there is no kernel python3", mend)
-    program = shutil.which(spec.argv[0], path=os.path.dirname(sys.executable)) or spec.argv[0]
-    if os.path.dirname(os.path.abspath(program)) != os.path.dirname(sys.executable):
-        return Finding("kernel", f"python3 runs {program}, not this Python", mend)
-    return Finding("kernel", "python3 runs this Python")
+        return Finding("settings", f"{MARK} can't be read ({text})", f"git checkout {MARK}")
+    if Path(place).resolve() != course.root.resolve():
+        found = f"{MARK} names {place} as the course"
+        return Finding("settings", found, f"git checkout {MARK}")
+    return Finding("settings", f"{MARK} can be read")
 
 
 def kernel_starts(course: Course) -> Finding:
@@ -158,7 +90,7 @@ def kernel_starts(course: Course) -> Finding:
     with Kernel() as kernel:
         end = kernel.execute("1 + 1", lambda *_: None, timeout_s=30.0)
     if not end.ran:
-        return Finding("grading kernel", f"it does not answer ({end.state})", SETUP)
+        return Finding("grading kernel", f"it does not answer ({end.state})", REPAIR)
     return Finding("grading kernel", "starts and answers")
 
 
@@ -166,7 +98,9 @@ def isolation(course: Course) -> Finding:
     """What a student's code can't do while it is graded here. Less than all is no fault to mend."""
     from distgrade.running.kernels import protection
 
-    return Finding("isolation", str(protection()))
+    found = protection()
+    better = "" if found.level == "full" else "course/instructors/grading.md says what to do"
+    return Finding("isolation", str(found), better=better)
 
 
 def rooms(course: Course) -> Finding:
@@ -174,20 +108,35 @@ def rooms(course: Course) -> Finding:
     from distgrade import references
     from distgrade.exercise import all_exercises
 
-    exercises = all_exercises()
+    try:
+        exercises = all_exercises()
+    except Exception as error:
+        mend = f"correct it, or: git checkout {ROOMS}"
+        return Finding("exercises", f"a room can't be loaded ({error})", mend)
     for exercise in exercises:
         try:
             references.read(exercise)
         except Exception as error:
-            return Finding("exercises", f"{exercise.id}: {error}", "distgrade refs")
+            mend = f"git checkout {ROOMS}; after a change of the room: distgrade refs {exercise.id}"
+            return Finding("exercises", str(error), mend)
+    if not exercises:
+        return Finding("exercises", f"{ROOMS} holds none", f"git checkout {ROOMS}")
     return Finding("exercises", f"{len(exercises)}, references in date")
 
 
 def notebooks(course: Course) -> Finding:
-    """The source notebooks are canonical."""
+    """Every lab has a source notebook, which can be read and is canonical."""
+    from distgrade.notebook import NotebookError
     from distgrade.publish import not_canonical
 
-    found = not_canonical(course)
+    lost = sorted(set(course.released_labs()) - set(course.labs()))
+    if lost:
+        found = f"source/ lacks {', '.join(lost)}"
+        return Finding("source notebooks", found, "git checkout source")
+    try:
+        found = not_canonical(course)
+    except NotebookError as error:
+        return Finding("source notebooks", str(error), "git checkout source")
     if found:
         names = ", ".join(p.stem for p in found)
         return Finding("source notebooks", f"not canonical: {names}", "distgrade canon")
@@ -207,16 +156,26 @@ def release(course: Course) -> Finding:
 def gradebook(course: Course) -> Finding:
     """The gradebook is absent (a fresh clone) or whole and about the released cells."""
     path = course.root / "gradebook.db"
-    again = "mv gradebook.db gradebook.old.db, then: nbgrader generate_assignment LAB"
+    again = ANEW + "distgrade grade LAB"
     if not path.exists():
         return Finding("gradebook", "none yet: the first grading makes it")
+    if not os.access(path, os.R_OK | os.W_OK):
+        return Finding("gradebook", f"{path} can't be written", f"sudo chown $USER {path}")
     try:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=LOCKED_S)) as db:
             tables = {row[0] for row in db.execute("select name from sqlite_master")}
             if not {"alembic_version", "assignment", "grade_cells"} <= tables:
                 return Finding("gradebook", "only half of it was made", again)
             known = {row[0] for row in db.execute("select name from assignment")}
             cells = {row[0] for row in db.execute("select name from base_cell")}
+            (whole,) = db.execute("pragma quick_check(1)").fetchone()
+            if whole != "ok":
+                return Finding("gradebook", f"it is damaged ({whole.splitlines()[0]})", again)
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            mend = "wait for it, or close it: formgrader, a grading run"
+            return Finding("gradebook", "another program is writing to it", mend)
+        return Finding("gradebook", f"can't be read ({error})", again)
     except sqlite3.Error as error:
         return Finding("gradebook", f"can't be read ({error})", again)
     from distgrade.notebook import graded_cells, read_notebook
@@ -230,33 +189,89 @@ def gradebook(course: Course) -> Finding:
     return Finding("gradebook", f"knows {len(known)} assignment(s)")
 
 
-def fonts(course: Course) -> Finding:
-    """Matplotlib finds its font, so pictures have letters."""
-    from matplotlib import font_manager
+def secret(course: Course) -> Finding:
+    """The secret from which fresh tests are drawn can be read by nobody else."""
+    path = course.root / ".distgrade" / "secret"
+    if os.environ.get("DISTGRADE_SECRET"):
+        return Finding("secret", "DISTGRADE_SECRET gives it")
+    if not path.exists():
+        return Finding("secret", "none yet: the first grading makes it")
+    try:
+        text = path.read_bytes().strip()
+    except OSError as error:
+        return Finding("secret", f"can't be read ({error.strerror})", f"sudo chown $USER {path}")
+    if len(text) < 16:
+        return Finding(
+            "secret", "it is empty or cut short", f"rm {path}: the next grading makes one"
+        )
+    if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return Finding("secret", "others on this machine may read it", f"chmod 600 {path}")
+    return Finding("secret", "yours alone")
+
+
+def own_cases(course: Course) -> Finding:
+    """A teacher's own cases can be read."""
+    from distgrade import private
+    from distgrade.exercise import RoomError, load
 
     try:
-        font_manager.findfont("DejaVu Sans", fallback_to_default=False)
-    except ValueError:
-        return Finding("fonts", "matplotlib can't find DejaVu Sans", SETUP)
-    return Finding("fonts", "matplotlib finds its own")
+        labs = private.labs(course)
+        count = 0
+        for lab in labs:
+            for exercise_id in private.files(course, lab):
+                count += private.with_own_cases(course, load(exercise_id)).own
+    except (CourseError, RoomError) as error:
+        return Finding("own cases", str(error).rstrip("."), "correct it, then: distgrade cases")
+    return Finding("own cases", f"{count} in private/" if count else "none")
 
 
-def _command(name: str) -> str:
-    return os.path.join(os.path.dirname(sys.executable), name)
+def exchange(course: Course) -> Finding:
+    """The folder through which nbgrader hands out and collects is there."""
+    from distgrade.publish import load_config
+
+    place = Path(load_config(course.root).Exchange.root)
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            return Finding("exchange", f"{place} can be written")
+    except OSError as error:
+        mend = f"mkdir -p {place} && chmod ugo+rwx {place}"
+        return Finding("exchange", f"{place} can't be written ({error.strerror})", mend)
+
+
+def programs(course: Course) -> Finding:
+    """Alembic, which nbgrader starts by name, lies beside this Python; git is there."""
+    here = os.path.dirname(sys.executable)
+    if not shutil.which("alembic", path=here):
+        return Finding("grader's programs", f"alembic not found in {here}", REPAIR)
+    if not shutil.which("git"):
+        better = "sudo apt install git: releases of an earlier day are found in its history"
+        return Finding("grader's programs", "alembic is there, git is not", better=better)
+    return Finding("grader's programs", "alembic and git are there")
+
+
+def browser(course: Course) -> Finding:
+    """A browser for the tests that need one."""
+    if any(map(shutil.which, BROWSERS)):
+        return Finding("browser", "Chromium is there")
+    better = "sudo apt install chromium: without it the tests in a browser are left out"
+    return Finding("browser", "there is no Chromium", better=better)
 
 
 CHECKS: tuple[tuple[str, Callable[[Course], Finding]], ...] = (
-    ("packages", lock),
-    ("own packages", own_packages),
-    ("torch", torch_works),
-    ("programs", programs),
-    ("JupyterLab", lab_extension),
-    ("kernel", kernelspec),
+    ("settings", settings),
+    ("grader's programs", programs),
     ("grading kernel", kernel_starts),
     ("isolation", isolation),
-    ("fonts", fonts),
     ("exercises", rooms),
     ("source notebooks", notebooks),
     ("release", release),
     ("gradebook", gradebook),
+    ("secret", secret),
+    ("own cases", own_cases),
+    ("exchange", exchange),
+    ("browser", browser),
 )
+
+if __name__ == "__main__":
+    for finding in examine(Course(Path(sys.argv[1]))):
+        print(json.dumps(finding), flush=True)

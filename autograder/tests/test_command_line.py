@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from nb_tools import LAB, ROOT, answered, released_lab, solutions, worth
 
-from distgrade import doctor, exercise, publish
+from distgrade import exercise
 from distgrade.classroom.demo import write_raw
 from distgrade.cli import main
 from distgrade.course import Course, CourseError, find_course
@@ -158,41 +158,3 @@ def test_a_new_exercise_with_a_bad_name_changes_nothing(copy, name, says):
         new_exercise(copy, name)
     assert copy.source(LAB).read_bytes() == before
     assert not (copy.root / "autograder").exists()
-
-
-def test_doctor_names_the_command_that_mends_each_problem(copy):
-    found = doctor.gradebook(copy)
-    assert found.well  # a fresh clone has none, and needs none
-    (copy.root / "gradebook.db").write_bytes(b"not a database at all" * 100)
-    assert "mv gradebook.db" in doctor.gradebook(copy).mend
-    copy.source(LAB).write_bytes(copy.source(LAB).read_bytes() + b"\n")
-    assert doctor.notebooks(copy).mend == "distgrade canon"
-    (copy.root / "requirements.lock").write_text("torch==0.1\nnosuchthing==1.0\n# pip\n")
-    found = doctor.lock(copy)
-    assert "torch is" in found.found
-    assert "nosuchthing is missing" in found.found
-    assert found.mend == "make setup"
-    assert doctor.lock(Course(copy.root / "none")).mend
-
-
-def test_doctor_notices_a_stale_and_a_missing_release(copy, tmp_path_factory):
-    fresh = tmp_path_factory.mktemp("fresh")
-    publish.generate(copy, LAB, fresh)
-    path = copy.release(LAB)
-    shutil.copy(fresh / LAB / path.name, path)
-    assert doctor.release(copy).well
-    path.write_bytes(path.read_bytes().replace(b"Tensor parallelism", b"Parallel tensors"))
-    assert doctor.release(copy).mend == "distgrade release"
-    shutil.rmtree(path.parent)
-    assert "missing" in doctor.release(copy).found
-
-
-def test_a_check_of_doctors_that_fails_is_a_finding(monkeypatch):
-    def broken(course):
-        raise OSError("disk gone")
-
-    monkeypatch.setattr(doctor, "CHECKS", (("something", broken),))
-    findings = list(doctor.examine(Course(ROOT)))
-    assert [f.what for f in findings] == ["Python", "something"]
-    assert "disk gone" in findings[1].found
-    assert findings[1].mend

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 import bootstrap
+import bootstrap_packages as packages
 
 STUB = """#!/bin/bash
 here="$(dirname "$0")"
@@ -26,6 +27,7 @@ case "$1 $2" in
   "-m pip")
     echo "pip $*" >>"$STUB_LOG"
     [ -n "$STUB_PIP_SAYS" ] && { echo "$STUB_PIP_SAYS"; exit 1; }
+    mkdir -p "$here/../lib/python3.11/site-packages/torch-2.13.0+cpu.dist-info"
     exit 0 ;;
   *) exec "$STUB_REAL" "$@" ;;
 esac
@@ -81,6 +83,26 @@ def test_an_interrupted_installation_is_gone_on_with(root, monkeypatch, capsys):
     calls(root)
     assert bootstrap.main(["setup"], root) == 0
     assert [line.split()[0] for line in calls(root)] == ["pip", "pip"]  # and no second venv
+
+
+def test_a_package_that_was_removed_is_installed_again(root):
+    bootstrap.main(["setup"], root)
+    calls(root)
+    (info,) = packages.site_of(root).glob("torch-*")
+    info.rename(info.with_name("torch-2.12.0.dist-info"))
+    assert packages.lacking(root) == ["torch"]
+    assert bootstrap.main(["setup"], root) == 0
+    assert calls(root)
+    assert packages.lacking(root) == []
+
+
+def test_a_repair_looks_again_where_a_setup_has_nothing_to_do(root):
+    bootstrap.main(["setup"], root)
+    calls(root)
+    assert bootstrap.main(["setup"], root) == 0
+    assert calls(root) == []
+    assert bootstrap.main(["repair"], root) == 0
+    assert [line.split()[0] for line in calls(root)] == ["pip", "pip"]
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "lib/pyproject.toml"])
@@ -209,10 +231,11 @@ def test_python_is_not_sought_in_the_environment_to_be_made(tmp_path, monkeypatc
     assert not [path for path in found if path.startswith(str(tmp_path))]
 
 
-def install(site, name, files, *, record=True):
+def install(root, name, files, *, record=True):
     """Writes a package as pip does: its files, and a list of them with sizes."""
+    site = packages.site_of(root)
     info = site / f"{name}-1.0.dist-info"
-    info.mkdir()
+    info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     for file, text in files.items():
         (site / file).write_text(text)
@@ -222,16 +245,17 @@ def install(site, name, files, *, record=True):
 
 
 def test_half_installed_packages_are_seen_and_whole_ones_kept(tmp_path):
+    site = packages.site_of(tmp_path)
     install(tmp_path, "whole", {"whole.py": "x = 1"})
     install(tmp_path, "unlisted", {"unlisted.py": "x = 1"}, record=False)
     install(tmp_path, "lost", {"lost.py": "x = 1"})
-    (tmp_path / "lost.py").unlink()
+    (site / "lost.py").unlink()
     install(tmp_path, "cut", {"cut.py": "x = 1"})
-    (tmp_path / "cut.py").write_text("x")
-    (tmp_path / "~orch").mkdir()
-    assert bootstrap.mend(tmp_path) == ["cut-1.0", "lost-1.0", "unlisted-1.0"]
-    assert [p.name for p in tmp_path.glob("*.dist-info")] == ["whole-1.0.dist-info"]
-    assert not (tmp_path / "~orch").exists()
+    (site / "cut.py").write_text("x")
+    (site / "~orch").mkdir()
+    assert packages.mend(tmp_path) == ["cut-1.0", "lost-1.0", "unlisted-1.0"]
+    assert [p.name for p in site.glob("*.dist-info")] == ["whole-1.0.dist-info"]
+    assert not (site / "~orch").exists()
 
 
 def test_the_stamp_is_of_this_place_and_this_lock(root):
