@@ -15,6 +15,7 @@ from distgrade import quickly  # noqa: F401 (first)
 from distgrade.classroom import commands as classroom_commands
 from distgrade.course import CourseError, find_course, full_name
 from distgrade.notebook import NotebookError, canonical, read_notebook, write_canonical
+from distgrade.progress import progress, remember
 
 FULL, NOT_FULL, UNREADABLE = 0, 1, 2
 INTERRUPTED = 130
@@ -65,6 +66,7 @@ def check(notebook: Path, as_json: bool) -> None:
         report = check_notebook(notebook)
     except GraderError as error:
         raise CourseError(str(error)) from None
+    remember(notebook, report)
     if as_json:
         click.echo(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
     else:
@@ -252,6 +254,7 @@ def class_demo(feedback: bool) -> None:
     sys.exit(demo.main(find_course(), Console(), feedback=feedback))
 
 
+main.add_command(progress)
 for command in classroom_commands.COMMANDS:
     main.add_command(command)
 

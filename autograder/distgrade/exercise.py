@@ -208,15 +208,21 @@ def _rooms() -> dict[str, Path]:
     return {_id_of(f): f for f in files if not f.name.startswith("_")}
 
 
+def room_path(exercise_id: str) -> Path:
+    """Return the file of an exercise's room. Raises: LookupError for an unknown id."""
+    path = _rooms().get(exercise_id)
+    if path is None:
+        raise LookupError(f"There is no exercise {exercise_id!r}.")
+    return path
+
+
 @lru_cache
 def load(exercise_id: str) -> Exercise:
     """Return the exercise with this id (`lab03.row_linear`).
 
     Raises: LookupError for an unknown id; RoomError if the room breaks the contract.
     """
-    path = _rooms().get(exercise_id)
-    if path is None:
-        raise LookupError(f"There is no exercise {exercise_id!r}.")
+    path = room_path(exercise_id)
     module = importlib.import_module(f"distgrade.labs.{path.parent.name}.{path.stem}")
     return read_room(module, path, exercise_id)
 

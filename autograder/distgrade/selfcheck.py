@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from distgrade.engine import Observation, observe_here
 from distgrade.exercise import Exercise, load
+from distgrade.learning import version
 from distgrade.references import FROZEN_SEED
 from distgrade.verify import Outcome
 from distgrade.verify import grade as verdict
@@ -22,8 +23,11 @@ def check(exercise_id: str, objects: Sequence) -> None:
     Raises: distlab.errors.CheckFailed, three calm lines at most, on less than full marks.
     """
     from distlab.errors import CheckFailed
+    from distlab.learn.records import note
 
     outcome, observations = _graded(exercise_id, objects)
+    points = {"points": outcome.points, "max_points": outcome.max_points}
+    note(exercise_id, objects, outcome.status, **points, grader=version(exercise_id))
     if outcome.status != "passed":
         raise CheckFailed("\n".join(outcome.lines))
     print(f"{exercise_id}: {outcome.message}{_measured(load(exercise_id), observations)}")

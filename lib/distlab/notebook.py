@@ -1,14 +1,15 @@
 """What notebook cells use: visible checks, and the button that grades."""
 
-import os
 import sys
 from importlib.metadata import entry_points
 from typing import Any
 
 from distlab import look
 from distlab.errors import CheckFailed
+from distlab.learn import cells, records
 
 look.calm_stubs()
+cells.watch()
 
 
 def check(exercise_id: str, *objects: Any) -> None:
@@ -18,10 +19,11 @@ def check(exercise_id: str, *objects: Any) -> None:
     `check("lab03.row_linear", row_linear)`. Raises CheckFailed, shown as a few calm lines, when the
     answer is not right yet. In a kernel that is being graded it does nothing.
     """
-    if os.environ.get("DISTLAB_CHECK") == "off":
+    if cells.graded_elsewhere():
         return
     graders = list(entry_points(group="distlab.checker"))
     if not graders:
+        records.note(exercise_id, objects, "visible")
         print(f"{exercise_id}: the visible cases pass; hidden tests run when it is graded.")
         return
     graders[0].load()(exercise_id, objects)
