@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 RECORD = ".released.json"  # in work/: what each copy was when it was taken
+START = "start.ipynb"  # in work/: the labs, and how far one is; made by distlab.learn
 LAB_LOG = "lab.log"  # in .venv: what JupyterLab and the kernels say
 
 
@@ -147,6 +148,22 @@ def reset(root: Path, key: str, say: Callable[[str], None]) -> None:
     say(f"work/{lab} is fresh.")
 
 
+def write_start_page(
+    root: Path, python: str, env: dict[str, str], say: Callable[[str], None]
+) -> None:
+    """Writes the start page of work/ anew; without one the labs still open."""
+    done = subprocess.run(
+        [python, "-m", "distlab.learn", str(root / "work")],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = (done.stdout if done.returncode == 0 else done.stderr).strip()
+    if said:
+        say(said.splitlines()[-1])
+
+
 def wants_browser(env: dict[str, str]) -> bool:
     """Whether a browser should be opened: not when refused, and not where there is no screen."""
     refused = (env.get("OPEN", ""), env.get("BROWSER", ""))
@@ -181,12 +198,16 @@ def open_lab(root: Path, env: dict[str, str], say: Callable[[str], None]) -> int
         filter(None, [mine, env.get("JUPYTER_CONFIG_PATH")])
     )
     env["JUPYTER_PREFER_ENV_PATH"] = "1"  # the kernel of .venv, not one of the same name elsewhere
+    env.setdefault("DISTLAB_REVEAL", "on")  # who starts it is alone; a class sets it to off
+    write_start_page(root, str(root / ".venv" / "bin" / "python"), env, say)
     runtime = Path(env.setdefault("JUPYTER_RUNTIME_DIR", str(root / ".venv" / "run")))
     say("Starting JupyterLab in work/ ...")
     log = root / ".venv" / LAB_LOG
     log.unlink(missing_ok=True)  # a JupyterLab that is still open goes on writing to its own
     command = lab_command(env)
     command[0] = str(root / ".venv" / "bin" / command[0])
+    page = "lab/tree/" + START if (root / "work" / START).exists() else "lab"
+    command.append("--LabApp.default_url=/" + page)
     with log.open("w", encoding="utf-8") as out:
         child = subprocess.Popen(
             command, cwd=root / "work", env=env, stdout=out, stderr=subprocess.STDOUT
@@ -203,7 +224,7 @@ def open_lab(root: Path, env: dict[str, str], say: Callable[[str], None]) -> int
         last = lines[-1] if lines else "nothing"
         raise Refused(f"JupyterLab did not start; its last line was: {last} (Log: {log})")
     say("")
-    say("    JupyterLab is open at  " + address(info))
+    say("    JupyterLab is open at  " + address(info, page))
     say("")
     say(
         f"What you save is in work/. Ctrl-C here stops it; its own messages are in .venv/{LAB_LOG}."
@@ -212,8 +233,8 @@ def open_lab(root: Path, env: dict[str, str], say: Callable[[str], None]) -> int
     return 0 if code in (0, -signal.SIGTERM) else code
 
 
-def address(info: Path) -> str:
-    """The address a browser needs, the token in it, from the server's own note."""
+def address(info: Path, page: str = "lab") -> str:
+    """The address a browser needs to open a page, the token in it, from the server's own note."""
     while True:
         try:
             server = json.loads(info.read_text(encoding="utf-8"))
@@ -221,4 +242,10 @@ def address(info: Path) -> str:
             time.sleep(0.05)
             continue
         token = "?token=" + server["token"] if server["token"] else ""
-        return server["url"] + "lab" + token
+        return server["url"] + page + token
+
+
+if __name__ == "__main__":  # where the packages are there already: Binder starts with this
+    here = Path(__file__).resolve().parent.parent
+    fill(here, print)
+    write_start_page(here, sys.executable, dict(os.environ), print)

@@ -164,7 +164,7 @@ def test_every_dependency_says_what_it_is_for(folder):
     assert [line for line in lines if not re.search(r"# \w+", line)] == []
 
 
-@pytest.mark.parametrize("name", ["postBuild", ".ci/run"])
+@pytest.mark.parametrize("name", ["postBuild", "start", ".ci/run"])
 def test_scripts_that_others_start_may_be_executed(name):
     assert os.access(ROOT / name, os.X_OK)
     assert (ROOT / name).read_text().startswith("#!")
