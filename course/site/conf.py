@@ -59,7 +59,7 @@ def setup(app):
     """Connects what pages.py adds to Sphinx."""
     app.add_directive("explorer", pages.Explorer)
     app.add_html_math_renderer("katex", (pages.formula, None), (pages.displayed_formula, None))
-    app.connect("source-read", pages.say_that_nothing_was_run)
+    app.connect("source-read", pages.prepare_lab)
     app.connect("doctree-read", pages.name_files_off_the_site)
     app.connect("doctree-resolved", pages.link_named_pages)
     app.connect("html-page-context", pages.bring_what_a_page_needs)

@@ -1,7 +1,9 @@
-"""What the site adds to Sphinx: formulas by KaTeX, a word on notebooks, links off the site."""
+"""What the site adds to Sphinx: formulas by KaTeX, a word on notebooks, links to cells, files."""
 
 import json
 import os
+import re
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 from docutils import nodes
@@ -35,14 +37,38 @@ def displayed_formula(translator, node) -> None:
     raise nodes.SkipNode
 
 
-def say_that_nothing_was_run(app, docname: str, source: list[str]) -> None:
-    """Puts a note under a lab's title; the file that readers download stays as it is."""
+def anchor(lab: str, cell: str) -> str:
+    """Returns the anchor of a Markdown cell; lab is "lab02"."""
+    return nodes.make_id(f"{lab}-{cell}")
+
+
+def prepare_lab(app, docname: str, source: list[str]) -> None:
+    """Puts a note under a lab's title, and an anchor before each text.
+
+    The file that readers download stays as it is.
+    """
     if not docname.startswith("release/"):
         return
-    notebook = json.loads(source[0])
+    notebook, lab = json.loads(source[0]), PurePosixPath(docname).name[:5]
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = f"({anchor(lab, cell['id'])})=\n{''.join(cell['source'])}"
     note = {"cell_type": "markdown", "id": "not-run-here", "metadata": {}, "source": NOT_RUN}
     notebook["cells"].insert(1, note)
     source[0] = json.dumps(notebook)
+
+
+@cache
+def places(lab: str) -> tuple[str, dict[str, str]]:
+    """Returns a lab's page, and for each of its cells the anchor of the text that leads to it."""
+    page, found, above = "", {}, ""
+    for path in ROOT.glob(f"release/{lab}-*/{lab}-*.ipynb"):
+        page = path.relative_to(ROOT).with_suffix("").as_posix()
+        for cell in json.loads(path.read_text("utf-8"))["cells"]:
+            if cell["cell_type"] == "markdown":
+                above = anchor(lab, cell["id"])
+            found[cell["id"]] = above
+    return page, found
 
 
 def name_files_off_the_site(app, doctree) -> None:
@@ -56,16 +82,26 @@ def name_files_off_the_site(app, doctree) -> None:
             link.replace_self(link.children)
 
 
+def page_named(name: str) -> tuple[str, str]:
+    """Returns page and anchor of `course/glossary.md`, `lab02/overlap` or `lab02.make_buckets`."""
+    if name.endswith(".md"):
+        return name.removesuffix(".md"), ""
+    if of := re.fullmatch(r"(lab\d\d)([/.])([\w-]+)", name):
+        page, anchors = places(of[1])
+        return page, anchors.get(of[3], "")
+    return "", ""
+
+
 def link_named_pages(app, doctree, docname: str) -> None:
-    """Makes a link of a page's path that a lab names as code, such as `course/glossary.md`."""
+    """Makes a link of a page, a lab's cell or an exercise that stands there as code."""
     for name in list(doctree.findall(nodes.literal)):
-        page = name.astext().removesuffix(".md")
-        if page == name.astext() or page == docname or page not in app.env.found_docs:
+        page, at = page_named(name.astext())
+        if page == docname or page not in app.env.found_docs:
             continue
         if isinstance(name.parent, nodes.reference):
             continue
         link = nodes.reference("", "", internal=True)
-        link["refuri"] = app.builder.get_relative_uri(docname, page)
+        link["refuri"] = app.builder.get_relative_uri(docname, page) + (at and f"#{at}")
         name.replace_self(link)
         link += name
 

@@ -52,6 +52,9 @@ def test_labs_take_as_long_as_they_say():
             r"\*\*Time\*\* (?:about )?([\w ]+?(?:minutes|hours))", path.read_text("utf-8")
         )
         said[path.stem[3:5]] = found[1]
+    first_page = (ROOT / "course/site/index.md").read_text("utf-8")
+    rows = re.findall(r"^\| \[(\d) · .*\| ([\w ]+) \|$", first_page, re.MULTILINE)
+    assert {f"0{lab}": time for lab, time in rows} == said
     assert said["00"] == "20 minutes"
     assert {said[lab] for lab in ("01", "02", "03")} == {"60 to 90 minutes"}
     assert {said[lab] for lab in ("04", "05", "06", "07")} <= {"two hours", "three hours"}

@@ -111,6 +111,16 @@ def test_a_lab_links_the_chapter_that_it_names(site):
     assert "../../course/glossary.html" in page.links
 
 
+def test_a_place_in_a_lab_is_a_link(site):
+    links = Page(site / "course/lecture-map.html").links
+    lab = "../release/lab02-data-parallel/lab02-data-parallel.html"
+    assert f"{lab}#lab02-middle-box" in links
+    assert f"{lab}#lab02-ring-all-reduce-text" in links  # an exercise: its text
+    text = (site / "course/lecture-map.html").read_text("utf-8")
+    code = text.index("lab02/middle-count")  # a cell with code: the text above it
+    assert text[:code].rindex(f"{lab}#lab02-middle-box") > text[:code].rindex("<td>")
+
+
 def test_what_leads_nowhere_stops_the_build(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
