@@ -4,6 +4,7 @@ The pages are copied first: Sphinx then sees those of the repository that are on
 other, under the paths that they have there, and index.md on top.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -76,7 +77,14 @@ class Needs(HTMLParser):
         if tag == "link" and have.get("rel") in ("stylesheet", "preload"):
             loads = have.get("href")
         if loads and "//" not in loads:
-            self.files.add((self.folder / loads.partition("?")[0]).resolve())
+            self.add((self.folder / loads.partition("?")[0]).resolve())
+
+    def add(self, file: Path) -> None:
+        """Notes a file, and those that a module imports."""
+        self.files.add(file)
+        if file.suffix == ".mjs":
+            for name in re.findall(r'from "\./(\S+)";', file.read_text("utf-8")):
+                self.add(file.with_name(name))
 
 
 def weight_bytes(page: Path) -> int:

@@ -60,6 +60,7 @@ def setup(app):
     app.add_directive("explorer", pages.Explorer)
     app.add_html_math_renderer("katex", (pages.formula, None), (pages.displayed_formula, None))
     app.connect("source-read", pages.prepare_lab)
+    app.connect("source-read", pages.link_explorers)
     app.connect("doctree-read", pages.name_files_off_the_site)
     app.connect("doctree-resolved", pages.link_named_pages)
     app.connect("html-page-context", pages.bring_what_a_page_needs)

@@ -10,16 +10,22 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-from distlab.explorers.web import memory_data
+from distlab.explorers.memory import MemorySettings, memory_data, memory_sentence
+from distlab.explorers.schedule import ScheduleSettings, schedule_data, schedule_sentence
+from distlab.explorers.web import element
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_RUN = """\
 :::{note}
 This page shows the lab as it is handed out. No cell was run here, so there are no outputs and no
-sliders; the [memory explorer](../../memory-explorer.md) has a page of its own. To work on the lab,
-type `make lab`, or take the file with the download arrow above.
+sliders; the [memory explorer](../../memory-explorer.md) and the
+[pipeline explorer](../../pipeline-explorer.md) have pages of their own. To work on the lab, type
+`make lab`, or take the file with the download arrow above.
 :::"""
-EXPLORERS = {"memory": memory_data}
+EXPLORERS = {
+    "memory": (memory_data, lambda: memory_sentence(MemorySettings())),
+    "schedule": (schedule_data, lambda: schedule_sentence(ScheduleSettings())),
+}
 FORMULAS = ("vendor/katex/katex.min.css", "vendor/katex/katex.min.js", "formulas.js")
 
 
@@ -56,6 +62,12 @@ def prepare_lab(app, docname: str, source: list[str]) -> None:
     note = {"cell_type": "markdown", "id": "not-run-here", "metadata": {}, "source": NOT_RUN}
     notebook["cells"].insert(1, note)
     source[0] = json.dumps(notebook)
+
+
+def link_explorers(app, docname: str, source: list[str]) -> None:
+    """Makes links to pages of course/site lead to the top of the site, where they stand."""
+    if docname.startswith("course/chapters/"):
+        source[0] = source[0].replace("](../site/", "](../../")
 
 
 @cache
@@ -127,10 +139,6 @@ class Explorer(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Returns the place; the module fills it."""
         name = self.arguments[0]
-        data = json.dumps(EXPLORERS[name](), ensure_ascii=False).replace("</", "<\\/")
-        html = (
-            f'<div class="explorer" data-explorer="{name}">'
-            f'<script type="application/json">{data}</script>'
-            "<noscript>This explorer needs JavaScript.</noscript></div>"
-        )
+        data, words = EXPLORERS[name]
+        html = element(name, data(), words())
         return [nodes.raw("", html, format="html", explorer=name)]

@@ -2,7 +2,6 @@
 
 import functools
 import http.server
-import re
 import shutil
 import sys
 import threading
@@ -13,7 +12,9 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
-from distlab.explorers.memory import MEMORY_CONTROLS, MemorySettings, memory_view
+from distlab.explorers.frame import in_words
+from distlab.explorers.memory import MEMORY_CONTROLS, MemorySettings, memory_sentence
+from distlab.explorers.schedule import SCHEDULE_CONTROLS, ScheduleSettings, schedule_sentence
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "course" / "site"))
@@ -210,50 +211,85 @@ def test_the_watch_sees_what_it_is_for(address, browser):
     assert [w for w in watched.wrong if w.endswith("/elsewhere")]
 
 
-def test_the_memory_explorer_runs_on_its_page(address, browser):
+EXPLORERS = [
+    pytest.param("memory", MemorySettings(), MEMORY_CONTROLS, memory_sentence, id="memory"),
+    pytest.param(
+        "pipeline", ScheduleSettings(), SCHEDULE_CONTROLS, schedule_sentence, id="schedule"
+    ),
+]
+ROLES = {"slider": "slider", "menu": "combobox", "tick": "checkbox"}
+SWEEP = """place => {
+  const sliders = [...place.shadowRoot.querySelectorAll("input[type=range]:not(:disabled)")];
+  const times = [];
+  for (const slider of sliders) {
+    for (let value = 0; value <= Number(slider.max); value++) {
+      slider.value = value;
+      const begin = performance.now();
+      slider.dispatchEvent(new Event("input", { bubbles: true }));
+      place.getBoundingClientRect();  // and lays it out
+      times.push(performance.now() - begin);
+    }
+  }
+  return times.sort((a, b) => a - b);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "controls", "sentence"), EXPLORERS, ids=["memory", "pipeline"]
+)
+def test_an_explorer_runs_on_its_page(name, settings, controls, sentence, address, browser):
     watched = Watched(browser, address, 800)
     page = watched.page
-    page.goto(address + "memory-explorer.html")
-    explorer = page.locator(".explorer")
-    settings = MemorySettings()
-    handles = {control.name: control for control in MEMORY_CONTROLS}
+    page.goto(address + f"{name}-explorer.html")
+    explorer = page.locator("memory-explorer, schedule-explorer")
+    status = explorer.get_by_role("status")
+    expect = pytest.importorskip("playwright.sync_api").expect
 
-    def shows(settings: MemorySettings) -> None:
-        view = memory_view(settings)
-        explorer.get_by_role("status").get_by_text(view.sentence, exact=True).wait_for()
-        assert explorer.locator("svg[role=img]").get_attribute("aria-label") == view.sentence
-        drawn = explorer.locator("svg text").all_text_contents()
-        assert drawn == re.findall(r"<text[^>]*>(.*?)</text>", view.svg)
+    def shows(settings) -> bool:
+        words = in_words(settings, sentence)
+        expect(status).to_have_text(words)
+        picture = explorer.locator("svg[role=img]")
+        if picture.count():
+            assert picture.get_attribute("aria-label") == words
+        return bool(picture.count())
 
-    shows(settings)
-    for name, label in (("tp", "TP"), ("pp", "PP"), ("zero", "ZeRO stage")):
-        explorer.get_by_label(label, exact=True).press("ArrowRight")
-        values = [value for _, value in handles[name].options]
-        settings = replace(settings, **{name: values[values.index(getattr(settings, name)) + 1]})
-        shows(settings)
-    explorer.get_by_label("model").select_option("Llama 3 70B")
-    explorer.get_by_label("flash attention").check()
-    shows(replace(settings, model="Llama 3 70B", flash=True))
-    for control in MEMORY_CONTROLS:
-        assert explorer.get_by_label(control.label, exact=True).count() == 1
-
-    explorer.get_by_label("PP", exact=True).press("End")
-    explorer.get_by_text("Llama 3 70B has 80 layers: not enough for 128 stages.").wait_for()
-    assert explorer.locator("svg").count() == 0
-    redraw_ms = page.evaluate(
-        """() => {
-          const slider = document.querySelectorAll(".explorer input[type=range]")[3];
-          const begin = performance.now();
-          for (let i = 0; i < 20; i++) {
-            slider.value = i % 2 ? 0 : 6;  // PP 1 and PP 12
-            slider.dispatchEvent(new Event("input", { bubbles: true }));
-          }
-          return (performance.now() - begin) / 20;
-        }"""
-    )
-    print(f"the memory explorer redraws in {redraw_ms:.1f} ms")
-    assert explorer.locator("svg").count() == 1
+    assert shows(settings)
+    seen = set()
+    for control in controls:
+        handle = explorer.get_by_role(ROLES[control.kind], name=control.label, exact=True)
+        values = [value for _, value in control.options]
+        here = values.index(getattr(settings, control.name))
+        there = here + 1 if here + 1 < len(values) else here - 1
+        assert handle.is_disabled() != control.matters(settings)
+        if not control.matters(settings):
+            continue
+        if control.kind == "slider":
+            handle.press("ArrowRight" if there > here else "ArrowLeft")
+            assert handle.get_attribute("aria-valuetext") == control.options[there][0]
+        elif control.kind == "menu":
+            handle.select_option(control.options[there][0])
+        else:
+            handle.set_checked(values[there])
+        settings = replace(settings, **{control.name: values[there]})
+        seen.add(shows(settings))
+    assert True in seen
+    took_ms = explorer.evaluate(SWEEP)
+    print(f"{name}: {took_ms[len(took_ms) // 2]:.1f} ms a move, {took_ms[-1]:.1f} ms at most")
     assert watched.wrong == []
+
+
+def test_an_explorer_refuses_what_can_not_be_in_one_sentence(address, browser):
+    page = Watched(browser, address, 800).page
+    page.goto(address + "memory-explorer.html")
+    page.get_by_label("PP", exact=True).press("End")
+    page.get_by_text("GPT 7.5B has 36 layers: not enough for 128 stages.").wait_for()
+    assert page.locator("memory-explorer svg").count() == 0
+
+
+def test_without_scripts_an_explorer_is_a_sentence(address, browser):
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto(address + "pipeline-explorer.html")
+    page.get_by_text(schedule_sentence(ScheduleSettings())).wait_for()
 
 
 def test_the_search_finds_a_word_of_a_chapter(address, browser):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from distlab import canvas, run
 from distlab.cost import ring_time_s
-from distlab.explorers import buckets, frame, layouts, memory, partition, schedule, svg
+from distlab.explorers import buckets, frame, layouts, partition, svg
 from distlab.explorers.buckets import MIB, BucketSettings, bucket_numbers
 from distlab.explorers.memory import MemorySettings, memory_numbers
 from distlab.hardware import Cluster
@@ -22,13 +22,7 @@ from distlab.model import MODELS, PUBLISHED
 from distlab.timeline import Event, Timeline
 
 EXPLORERS = {
-    "memory": (MemorySettings(), memory.MEMORY_CONTROLS, memory.memory_view),
     "buckets": (BucketSettings(), buckets.BUCKET_CONTROLS, buckets.bucket_view),
-    "schedule": (
-        schedule.ScheduleSettings(),
-        schedule.SCHEDULE_CONTROLS,
-        schedule.schedule_view,
-    ),
     "partition": (
         partition.PartitionSettings(),
         partition.PARTITION_CONTROLS,
@@ -323,13 +317,13 @@ def test_one_gpu_sends_nothing():
 )
 def test_settings_that_can_not_be_get_one_sentence(chosen, sentence):
     numbers = memory_numbers if isinstance(chosen, MemorySettings) else bucket_numbers
-    view = memory.memory_view if isinstance(chosen, MemorySettings) else buckets.bucket_view
     with pytest.raises(frame.Impossible) as caught:
         numbers(chosen)
     assert sentence in str(caught.value)
-    page = frame.page(chosen, view)
-    assert "<svg" not in page
-    assert sentence in ET.fromstring(page).text
+    assert frame.in_words(chosen, numbers) == str(caught.value)
+    if numbers is bucket_numbers:
+        assert frame.shown(chosen, buckets.bucket_view) == {"impossible": str(caught.value)}
+        assert ET.fromstring(frame.page(chosen, buckets.bucket_view)).text == str(caught.value)
 
 
 # -- the pictures ---------------------------------------------------------------------------------
@@ -381,7 +375,7 @@ def check_picture(page, name):
         assert apart, f"{a!r} lies on {b!r}"
 
 
-SLOW_AT_ENDS = {"schedule", "partition"}  # 256 schedules of up to 8,192 bars; `make test` has them
+SLOW_AT_ENDS = {"partition"}  # 256 searches; `make test` has them
 
 
 @pytest.mark.parametrize(
@@ -422,22 +416,6 @@ def test_any_settings_show_a_picture_or_a_sentence(name):
     look()
 
 
-def test_a_stack_is_as_high_as_its_bytes():
-    page = frame.page(MemorySettings(zero=3, gpus=64), memory.memory_view)
-    root, found = looked_at(page)
-    heights = {}
-    for node in root.iter("{http://www.w3.org/2000/svg}path"):
-        shape = node.get("d")
-        if "v" in shape and "H" in shape:
-            high = float(shape.split("v")[1].split("H")[0])
-            heights.setdefault(node.get("fill"), high)  # the stack is drawn before the key
-    numbers = memory_numbers(MemorySettings(zero=3, gpus=64)).stages[0].sizes
-    scale = heights[canvas.COLOURS["activations"]] / numbers["activations"]
-    for part, size_bytes in numbers.items():
-        assert heights[canvas.COLOURS[part]] == pytest.approx(size_bytes * scale, abs=0.02)
-    assert "36.3" in [text for text, _ in found]
-
-
 def test_words_are_escaped():
     page = frame.page(None, lambda _: frame.View("<svg/>", 'a < b & "c"'))
     assert ET.fromstring(page).find("figcaption").text == 'a < b & "c"'
@@ -465,8 +443,8 @@ def test_ticks_are_never_many_and_stay_inside(end, most):
 
 
 @pytest.fixture(params=EVERY)
-def parts(request, monkeypatch):
-    """An explorer: its controls by label, its picture, and a list of the settings drawn."""
+def widget(request):
+    """An explorer, with a list of the settings drawn."""
     start, controls, view = EVERY[request.param]
     drawn = []
 
@@ -474,23 +452,26 @@ def parts(request, monkeypatch):
         drawn.append(chosen)
         return view(chosen)
 
-    row, picture = frame.explorer(start, controls, watched).children
-    return {child.description: child for child in row.children}, picture, drawn
+    widget = frame.explorer(request.param, start, controls, watched)
+    widget.drawn = drawn
+    return widget
 
 
-def test_every_control_is_labelled_and_sets_its_field(parts):
-    handles, _, drawn = parts
-    assert drawn[0] == type(drawn[0])()
-    assert all(handles)
-    for handle in handles.values():
-        choices = (
-            [False, True] if not hasattr(handle, "options") else [v for _, v in handle.options]
-        )
-        other = next(v for v in choices if v != handle.value)
-        before = drawn[-1]
-        handle.value = other
-        changed = {k for k, v in vars(drawn[-1]).items() if v != vars(before)[k]}
-        assert len(changed) == 1
+def moved(widget, **change):
+    """Does what a reader's hand on a control does."""
+    widget.settings = widget.settings | change
+
+
+def test_every_control_is_labelled_and_sets_its_field(widget):
+    assert len({control["label"] for control in widget.about["controls"]}) == len(
+        widget.about["controls"]
+    )
+    for control in widget.about["controls"]:
+        assert control["label"]
+        name, now = control["name"], widget.settings[control["name"]]
+        moved(widget, **{name: next(value for value in control["values"] if value != now)})
+        assert vars(widget.drawn[-1]) == widget.settings
+        assert getattr(widget.drawn[-1], name) != now
 
 
 @pytest.mark.parametrize("transfer", partition.TRANSFERS)
@@ -506,55 +487,74 @@ def test_a_grey_slider_would_change_nothing(profile, transfer):
 
 
 def test_a_slider_is_grey_while_it_changes_nothing():
-    row, _ = partition.partition_explorer().children
-    handles = {child.description: child for child in row.children}
-    assert [h.disabled for h in map(handles.get, ("layers", "seed", "each takes"))] == [True] * 3
-    handles["layers' times"].value = "random"
-    handles["transfers"].value = "exposed"
-    assert not any(handle.disabled for handle in handles.values())
+    def grey(**chosen):
+        settings = partition.PartitionSettings(**chosen)
+        return {c.name for c in partition.PARTITION_CONTROLS if not c.matters(settings)}
+
+    assert grey() == {"layers", "seed", "transfer_time"}
+    assert grey(profile="growing") == {"seed", "transfer_time"}
+    assert grey(profile="random", transfer="exposed") == set()
 
 
-def test_one_change_draws_once_and_sends_one_message(parts):
-    handles, picture, drawn = parts
-    sent = []
-    picture.observe(lambda change: sent.append(change.new), "value")
-    handle = handles["GPUs"] if "GPUs" in handles else handles["stages p"]
-    other = 2 if handle.index != 2 else 1
-    handle.index = other
-    handle.index = other
-    assert (len(drawn), len(sent)) == (2, 1)
+def test_one_change_draws_once_and_sends_one_message(widget):
+    sent, before = [], len(widget.drawn)
+    widget.observe(lambda change: sent.append(change.new), "shown")
+    name = "gpus" if "gpus" in widget.settings else "stages"
+    other = 2 if widget.settings[name] != 2 else 1
+    moved(widget, **{name: other})
+    moved(widget, **{name: other})
+    assert (len(widget.drawn) - before, len(sent)) == (1, 1)
 
 
-def test_what_can_not_be_is_shown_and_left_again(parts):
-    handles, picture, _ = parts
-    good = picture.value
-    bad_ones = {"PP": 128, "link": "NVLink 4, 450 GB/s", "stages p": 16, "context": 32}
-    label = next(label for label in bad_ones if label in handles)
-    handle, bad = handles[label], bad_ones[label]
-    if "schedule" in handles:
-        handles["schedule"].value = "interleaved 1F1B"
-        good = picture.value
-    before, handle.value = handle.value, bad
-    assert "<svg" not in picture.value
-    handle.value = before
-    assert picture.value == good
+def test_what_can_not_be_is_shown_and_left_again(widget):
+    good = widget.shown
+    bad_ones = {"link": "NVLink 4, 450 GB/s", "stages": 16, "context": 32}
+    name = next(name for name in bad_ones if name in widget.settings)
+    before = widget.settings[name]
+    moved(widget, **{name: bad_ones[name]})
+    assert list(widget.shown) == ["impossible"]
+    moved(widget, **{name: before})
+    assert widget.shown == good
 
 
 def test_an_explorer_begins_where_it_is_told_to():
-    row, picture = memory.memory_explorer(model="GPT-3 175B", gpus=1024, tp=8, pp=8).children
-    assert "GPT-3 175B on 1,024 GPUs, TP 8 × PP 8 × DP 16." in picture.value
-    row, picture = buckets.bucket_explorer(bucket_mib=100).children
-    assert row.children[0].value == 100
-    with pytest.raises(ValueError, match="tp=3 is not offered here; there are 1, 2, 4, 8, 16"):
-        memory.memory_explorer(tp=3)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'tensor'"):
-        memory.memory_explorer(tensor=2)
+    widget = buckets.bucket_explorer(bucket_mib=100)
+    assert widget.settings["bucket_mib"] == 100
+    with pytest.raises(ValueError, match="gpus=3 is not offered here; there are 1, 2, 4, 8"):
+        buckets.bucket_explorer(gpus=3)
+
+
+def test_where_no_widgets_are_the_first_picture_stands():
+    widget = partition.partition_explorer(stages=3)
+    data, _ = widget._repr_mimebundle_()
+    start = partition.PartitionSettings(stages=3)
+    assert data["text/plain"] == partition.partition_view(start).sentence
+    assert data["text/html"] == frame.page(start, partition.partition_view)
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == widget.model_id
+
+
+@pytest.mark.parametrize("lacking", ["anywidget", "ipywidgets"])
+def test_without_a_package_all_imports_and_one_sentence_says_what_is_missing(lacking):
+    program = f"""
+import sys
+sys.modules[{lacking!r}] = None
+import distlab.explorers as explorers
+assert "microbatches" in repr(explorers.schedule_explorer())
+assert "GPT" in repr(explorers.memory_explorer())
+try:
+    explorers.bucket_explorer()
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == (
+        f"This explorer needs the package {lacking}, which is not installed here: "
+        "`pip install anywidget`, then restart the kernel."
+    ), done.stderr
 
 
 def test_importing_the_explorers_is_light():
-    program = (
-        "import sys, distlab.explorers; "
-        "print({'ipywidgets', 'IPython', 'matplotlib', 'torch', 'numpy'} & set(sys.modules))"
-    )
+    heavy = {"anywidget", "ipywidgets", "IPython", "matplotlib", "torch", "numpy"}
+    program = f"import sys, distlab.explorers; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "set()", done.stderr

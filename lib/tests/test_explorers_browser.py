@@ -1,4 +1,4 @@
-"""An explorer in JupyterLab: a key on a slider changes the picture, through a live kernel."""
+"""Explorers in JupyterLab, with a kernel and after it, and on a page that nbconvert makes."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
 SERVER = Path(sys.executable).with_name("jupyter-lab")
-READY = """async () => {
+RUN = """async () => {
   while (!window.jupyterapp?.shell?.currentWidget?.context)
     await new Promise(done => setTimeout(done, 100));
   const session = window.jupyterapp.shell.currentWidget.context.sessionContext;
@@ -22,7 +22,16 @@ READY = """async () => {
   await session.session.kernel.info;
   await window.jupyterapp.commands.execute("notebook:run-all-cells");
 }"""
-SAYS = "words => document.querySelector('figure svg[role=img]')?.ariaLabel.includes(words)"
+LEAVE = """async () => {
+  await window.jupyterapp.commands.execute("docmanager:save");
+  await window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown();
+}"""
+CELLS = "document.querySelectorAll('.jp-CodeCell').length"
+SOURCES = (
+    "from distlab.explorers import bucket_explorer, memory_explorer",
+    "memory_explorer(pp=1)",
+    "bucket_explorer()",
+)
 
 
 def free_port() -> int:
@@ -42,16 +51,19 @@ def lab(tmp_path):
         "JUPYTERLAB_WORKSPACES_DIR",
     )
     env = os.environ | {name: str(tmp_path / ".jupyter" / name) for name in homes}
-    cell = {
-        "cell_type": "code",
-        "id": "explore",
-        "metadata": {},
-        "execution_count": None,
-        "outputs": [],
-        "source": "from distlab.explorers import memory_explorer\nmemory_explorer(pp=1)",
-    }
+    cells = [
+        {
+            "cell_type": "code",
+            "id": f"cell-{i}",
+            "metadata": {},
+            "execution_count": None,
+            "outputs": [],
+            "source": source,
+        }
+        for i, source in enumerate(SOURCES)
+    ]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4}
+    notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4}
     (tmp_path / "n.ipynb").write_text(json.dumps(notebook | {"nbformat_minor": 5}))
     port = free_port()
     options = {
@@ -84,43 +96,77 @@ def lab(tmp_path):
         server.wait(30)
 
 
+class Watched:
+    """A page of a browser, and all that was wrong on it."""
+
+    def __init__(self, browser, address):
+        self.page = browser.new_page(viewport={"width": 800, "height": 1000})
+        self.page.set_default_timeout(120_000)
+        self.wrong = []
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.goto(address)
+
+
+def says(explorer, words):
+    explorer.get_by_role("status").get_by_text(words).wait_for()
+
+
+def stays_inside(explorer, width):
+    """All words of the picture are within it, and it is within the page."""
+    words = explorer.locator("svg text").evaluate_all(
+        "all => all.map(t => t.getBoundingClientRect())"
+    )
+    picture = explorer.locator("svg").bounding_box()
+    left, right = picture["x"], picture["x"] + picture["width"]
+    assert words
+    assert all(left - 1 <= word["left"] and word["right"] <= right + 1 for word in words)
+    assert right <= width
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_a_key_on_a_slider_changes_the_picture_in_jupyterlab(lab):
+def test_keys_move_explorers_with_a_kernel_and_the_memory_explorer_without(lab, tmp_path):
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        page = browser.new_page(viewport={"width": 800, "height": 1000})
-        wrong = []
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.goto(lab)
-        page.locator(".jp-NotebookPanel").wait_for(timeout=60_000)
-        page.evaluate(READY)
-        page.wait_for_function(SAYS, arg="TP 1 × PP 1 × DP 64", timeout=60_000)
+        watched = Watched(browser, lab)
+        page = watched.page
+        page.locator(".jp-NotebookPanel").wait_for()
+        page.evaluate(RUN)
+        memory = page.locator("memory-explorer")
+        says(memory, "TP 1 × PP 1 × DP 64")
+        memory.get_by_label("TP", exact=True).press("ArrowRight")
+        says(memory, "TP 2 × PP 1 × DP 32")
+        for key in "ddax":  # JupyterLab would delete this cell, and put others above
+            page.keyboard.press(key)
+        assert page.evaluate(CELLS) == len(SOURCES)
+        memory.get_by_label("GPU type").select_option("H200 SXM 141 GB")
+        says(memory, "of 141 GB")
+        stays_inside(memory, 800)
 
-        handles = page.locator(".widget-slider", has_text="TP").locator("[role=slider]")
-        handles.focus()
-        page.keyboard.press("ArrowRight")
-        page.wait_for_function(SAYS, arg="TP 2 × PP 1 × DP 32")
+        buckets = page.locator(".kernel-explorer")
+        says(buckets, "13 buckets of")
+        buckets.get_by_role("slider", name="GPUs", exact=True).press("Home")  # one GPU
+        says(buckets, "one GPU has nothing to send")
+        buckets.get_by_role("slider", name="GPUs", exact=True).press("ArrowRight")
+        says(buckets, "on the link")
+        stays_inside(buckets, 800)
 
-        page.get_by_label("GPU type").select_option("H200 SXM 141 GB")  # a label, a control
-        page.wait_for_function(SAYS, arg="of 141 GB")
+        page.evaluate(LEAVE)
+        page.reload()
+        memory.get_by_label("TP", exact=True).press("End")  # no cell was run, no kernel asked
+        says(memory, "TP 16 × PP 1 × DP 4")
+        assert watched.wrong == []
+        page.close()
 
-        figure = page.locator("figure")
-        words = figure.locator("text").evaluate_all(
-            "all => all.map(t => t.getBoundingClientRect())"
-        )
-        picture = figure.locator("svg").bounding_box()
-        left, right = picture["x"], picture["x"] + picture["width"]
-        inside = [left - 1 <= w["left"] and w["right"] <= right + 1 for w in words]
-        assert words
-        assert all(inside)
-        assert right <= 800
-
-        handles = page.locator(".widget-slider", has_text="PP").locator("[role=slider]")
-        handles.focus()
-        page.keyboard.press("End")
-        page.get_by_text("GPT 7.5B has 36 layers: not enough for 128 stages.").wait_for()
-        assert wrong == []
+        export = [sys.executable, "-m", "nbconvert", "--to", "html", str(tmp_path / "n.ipynb")]
+        subprocess.run(export, check=True, capture_output=True)
+        context = browser.new_context(offline=True)
+        page = context.new_page()
+        page.goto((tmp_path / "n.html").as_uri(), wait_until="commit")
+        memory = page.locator("memory-explorer")
+        memory.get_by_label("TP", exact=True).press("ArrowRight")
+        says(memory, "TP 2 × PP 1 × DP 32")
+        assert page.locator("figure > svg[role=img]").count() == 1  # the buckets, as they began
         browser.close()

@@ -292,4 +292,4 @@ def bucket_explorer(**start: object) -> object:
 
     Example: `bucket_explorer(gpus=8, link="NVLink 4, 450 GB/s", bucket_mib=100)`.
     """
-    return explorer(BucketSettings(**start), BUCKET_CONTROLS, bucket_view)
+    return explorer("bucket explorer", BucketSettings(**start), BUCKET_CONTROLS, bucket_view)

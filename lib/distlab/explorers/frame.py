@@ -1,12 +1,13 @@
 """The frame of every explorer: controls in a row, below them a picture and one sentence.
 
 A control is a name, a label and the values it offers; so the frame needs to know nothing of what
-an explorer is about. Settings that can't be give their reason in place of the picture.
+an explorer is about. Settings that can't be give their reason in place of the picture. What a
+reader sees and moves is web/frame.mjs, which is told here what to show.
 """
 
 import html
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from distlab.canvas import INK
@@ -20,7 +21,7 @@ class Impossible(ValueError):
 class Control:
     """One setting: the field it sets, its label, and (text, value) of all it offers.
 
-    `matters(settings)` tells whether it changes anything there; where it doesn't, it is grey.
+    `only` tells where it changes anything, as {other field: its values}; elsewhere it is grey.
 
     Example: `Control("tp", "tensor parallel", offers([1, 2, 4, 8]), "slider")`.
     """
@@ -29,7 +30,11 @@ class Control:
     label: str
     options: tuple[tuple[str, Any], ...]
     kind: Literal["slider", "menu", "tick"] = "slider"
-    matters: Callable[[Any], bool] = lambda settings: True
+    only: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def matters(self, settings: Any) -> bool:
+        """Returns whether the control changes anything under these settings."""
+        return all(getattr(settings, other) in these for other, these in self.only.items())
 
 
 @dataclass(frozen=True)
@@ -50,70 +55,73 @@ def tick(name: str, label: str) -> Control:
     return Control(name, label, (("no", False), ("yes", True)), "tick")
 
 
-def page(settings: Any, view: Callable[[Any], View]) -> str:
-    """Returns the HTML below the controls: picture and sentence, or why there is no picture."""
-    style = f"margin: 4px 0; color: {INK}; background: white; max-width: 680px"
+def shown(settings: Any, view: Callable[[Any], View]) -> dict[str, str]:
+    """Returns what frame.mjs shows: a picture and its sentence, or why there is no picture."""
     try:
-        shown = view(settings)
+        return asdict(view(settings))
     except Impossible as reason:
-        words = html.escape(str(reason))
-        style += "; box-sizing: border-box; min-height: 220px; padding: 1em; border: 1px solid #999"
-        return f'<div role="status" style="{style}">{words}</div>'
-    words = html.escape(shown.sentence)
-    return (
-        f'<figure style="{style}">{shown.svg}'
-        f'<figcaption role="status" style="line-height: 1.4; padding: 2px 8px 8px">{words}'
-        "</figcaption></figure>"
-    )
+        return {"impossible": str(reason)}
 
 
-def explorer(start: Any, controls: Sequence[Control], view: Callable[[Any], View]) -> Any:
+def in_words(settings: Any, sentence: Callable[[Any], str]) -> str:
+    """Returns the sentence of these settings, or the one that says why they can't be."""
+    try:
+        return sentence(settings)
+    except Impossible as reason:
+        return str(reason)
+
+
+def page(settings: Any, view: Callable[[Any], View]) -> str:
+    """Returns the same as HTML, for pages in which no script runs."""
+    style = f"margin: 4px 0; color: {INK}; background: white; max-width: 680px"
+    parts = shown(settings, view)
+    if "impossible" in parts:
+        return f'<p style="{style}">{html.escape(parts["impossible"])}</p>'
+    words = html.escape(parts["sentence"])
+    return f'<figure style="{style}">{parts["svg"]}<figcaption>{words}</figcaption></figure>'
+
+
+def about(name: str, start: Any, controls: Sequence[Control]) -> dict:
+    """Returns what frame.mjs needs to show controls, as JSON can say it.
+
+    Raises: ValueError where a control doesn't offer the value that `start` has.
+    """
+    for control in controls:
+        value = getattr(start, control.name)
+        if value not in [offered for _, offered in control.options]:
+            texts = ", ".join(text for text, _ in control.options)
+            raise ValueError(f"{control.name}={value!r} is not offered here; there are {texts}.")
+    return {
+        "name": name,
+        "controls": [
+            {
+                "name": control.name,
+                "label": control.label,
+                "kind": control.kind,
+                "values": [value for _, value in control.options],
+                "texts": [text for text, _ in control.options],
+                "only": control.only,
+            }
+            for control in controls
+        ],
+        "start": asdict(start),
+    }
+
+
+def explorer(
+    name: str, start: Any, controls: Sequence[Control], view: Callable[[Any], View]
+) -> Any:
     """Returns the widget that shows `view(settings)` and lets a reader change the settings.
 
     `start` is a frozen dataclass; every control sets one of its fields. Each change draws once.
-    Raises: ValueError where a control doesn't offer the value that `start` has.
+    Raises: ValueError where a control doesn't offer the value that `start` has; ImportError, with
+    what to do, where anywidget is missing.
     """
-    import ipywidgets  # here, so that reading numbers and pictures needs no widgets
-
-    handles = {control.name: _handle(ipywidgets, control, start) for control in controls}
-    picture = ipywidgets.HTML(page(start, view))  # as wide as the box, less its margins
-
-    def shade(settings: Any) -> None:
-        for control in controls:
-            handles[control.name].disabled = not control.matters(settings)
-
-    def redraw(change: object = None) -> None:
-        settings = replace(start, **{name: handle.value for name, handle in handles.items()})
-        shade(settings)
-        picture.value = page(settings, view)
-
-    shade(start)
-    for handle in handles.values():
-        handle.observe(redraw, "value")
-    row = ipywidgets.Box(
-        list(handles.values()), layout={"flex_flow": "row wrap", "max_width": "720px"}
-    )
-    return ipywidgets.VBox([row, picture], layout={"max_width": "720px"})
-
-
-def _handle(ipywidgets: Any, control: Control, start: Any) -> Any:
-    value = asdict(start)[control.name]
-    if value not in [offered for _, offered in control.options]:
-        texts = ", ".join(text for text, _ in control.options)
-        raise ValueError(f"{control.name}={value!r} is not offered here; there are {texts}.")
-    layout = {"width": "48%", "min_width": "270px", "margin": "2px 4px 2px 0"}
-    if control.kind == "tick":
-        return ipywidgets.Checkbox(
-            value,
-            description=control.label,
-            indent=False,
-            layout=layout | {"width": "auto", "min_width": "0"},
-        )
-    kinds = {"slider": ipywidgets.SelectionSlider, "menu": ipywidgets.Dropdown}
-    return kinds[control.kind](
-        options=control.options,
-        value=value,
-        description=control.label,
-        style={"description_width": "84px"},
-        layout=layout,
-    )
+    try:  # here, so that reading numbers and pictures needs no widgets
+        from distlab.explorers.widget import Explorer
+    except ModuleNotFoundError as missing:
+        raise ImportError(
+            f"This explorer needs the package {missing.name}, which is not installed here: "
+            "`pip install anywidget`, then restart the kernel."
+        ) from None
+    return Explorer(about(name, start, controls), start, view)

@@ -194,4 +194,4 @@ def layout_explorer(**start: object) -> object:
 
     Example: `layout_explorer(model="Llama 3.1 405B", gpus=16384, batch=2048, seq=8192)`.
     """
-    return explorer(LayoutSettings(**start), LAYOUT_CONTROLS, layout_view)
+    return explorer("layout explorer", LayoutSettings(**start), LAYOUT_CONTROLS, layout_view)

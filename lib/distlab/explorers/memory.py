@@ -9,14 +9,18 @@ Activations are counted tensor by tensor as lab 1 lists them, with what each mod
 K/V heads, a gated MLP (four tensors of its width and not two), experts, no dropout in models with
 RMS norms. Source: Korthikanti et al. (2022), section 4, for GPT; the rest follows the same way, and
 a test lets PyTorch count the saved tensors of a gated layer.
+
+What a reader moves is web/memory.mjs, which counts again in the page; it is held against the
+numbers here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from distlab.canvas import COLOURS, MUTED
-from distlab.explorers import svg
-from distlab.explorers.frame import Control, Impossible, View, explorer, offers, tick
+from distlab.canvas import COLOURS
+from distlab.explorers.frame import Control, Impossible, about, in_words, offers, tick
+from distlab.explorers.svg import LOOK
+from distlab.explorers.web import Live
 from distlab.hardware import GPUS
 from distlab.memory import MIXED_ADAM, in_unit, size_text
 from distlab.model import MODELS, PUBLISHED, Config
@@ -180,22 +184,15 @@ def _layer_bytes(cfg: Config, settings: MemorySettings) -> tuple[float, float]:
     return kept, every - kept
 
 
-# -- the picture ----------------------------------------------------------------------------------
-
-_LEFT, _RIGHT, _TOP, _FOOT = 58, 444, 52, 282  # the chart's edges
-_PANEL, _WIDTH, _HEIGHT = 496, 680, 332
-_MOST_STAGES = 8
+# -- words ----------------------------------------------------------------------------------------
 
 
-def memory_view(settings: MemorySettings) -> View:
-    """Returns the picture and its sentence."""
+def memory_sentence(settings: MemorySettings) -> str:
+    """Returns in one sentence how the GPUs are used and whether the fullest has room.
+
+    Raises: Impossible, with one sentence, for settings that can't be.
+    """
     numbers = memory_numbers(settings)
-    words = memory_sentence(settings, numbers)
-    return View(memory_svg(settings, numbers, alt=words), words)
-
-
-def memory_sentence(settings: MemorySettings, numbers: MemoryNumbers) -> str:
-    """Returns in one sentence how the GPUs are used and whether the fullest has room."""
     stage, unit = numbers.stages[numbers.fullest], numbers.unit
     who = "Every GPU" if settings.pp == 1 else f"A GPU of stage {numbers.fullest}, the fullest,"
     need, limit = _size(stage.total_bytes, unit), _size(numbers.capacity_bytes, unit)
@@ -220,86 +217,7 @@ def _gpus(settings: MemorySettings) -> str:
     return "1 GPU" if settings.gpus == 1 else f"{settings.gpus:,} GPUs"
 
 
-def memory_svg(settings: MemorySettings, numbers: MemoryNumbers, *, alt: str) -> str:
-    """Returns the stacks of all stages (of the first and the last where there are many)."""
-    shown = list(range(settings.pp))
-    if settings.pp > _MOST_STAGES:
-        shown = [*shown[: _MOST_STAGES - 2], None, shown[-1]]
-    fullest = numbers.stages[numbers.fullest]
-    top = 1.12 * in_unit(max(fullest.total_bytes, numbers.capacity_bytes), numbers.unit)
-    scale = (_FOOT - _TOP) / top
-    title = f"{settings.model} on {settings.gpus:,} × {settings.gpu}"
-    parts = [svg.text(_LEFT, 20, title, size=14, bold=True)]
-    parts.append(svg.text(_LEFT, 40, f"{numbers.unit} in one GPU", colour=MUTED))
-    for mark in svg.ticks(top):
-        y = _FOOT - mark * scale
-        parts.append(svg.grid(_LEFT, y, _RIGHT, y))
-        parts.append(svg.text(_LEFT - 6, y + 4, f"{mark:,.10g}", anchor="end", colour=MUTED))
-    slot = (_RIGHT - _LEFT) / len(shown)
-    for i, stage in enumerate(shown):
-        middle = _LEFT + (i + 0.5) * slot
-        if stage is None:
-            parts.append(svg.text(middle, _FOOT - 4, "…", anchor="middle", size=16))
-            continue
-        wide = min(0.66 * slot, 110)
-        parts += _stack(numbers.stages[stage], middle, wide, scale, numbers.unit)
-        rows = (stage, numbers.stages[stage].layers, numbers.stages[stage].in_flight)
-        for row, number in enumerate(rows):
-            y = _FOOT + 15 * (row + 1)
-            parts.append(svg.text(middle, y, f"{number}", anchor="middle"))
-    for row, name in enumerate(("stage", "layers", "in flight")):
-        y = _FOOT + 15 * (row + 1)
-        parts.append(svg.text(_LEFT - 4, y, name, anchor="end", size=11, colour=MUTED))
-    y = _FOOT - in_unit(numbers.capacity_bytes, numbers.unit) * scale
-    parts.append(svg.dashed(_LEFT, y, _RIGHT, y))
-    parts.append(
-        svg.text(_RIGHT + 4, y + 4, _size(numbers.capacity_bytes, numbers.unit), colour=MUTED)
-    )
-    parts += _panel(settings, numbers)
-    return svg.document(_WIDTH, _HEIGHT, alt, parts)
-
-
-def _stack(stage: StageMemory, middle: float, wide: float, scale: float, unit: str) -> list[str]:
-    """Returns one stack, sizes where they fit, and its total above."""
-    parts, foot = [], float(_FOOT)
-    for part in PARTS:
-        high = in_unit(stage.sizes[part], unit) * scale
-        words = _size(stage.sizes[part], unit).removesuffix(f" {unit}")
-        parts.append(
-            svg.bars([(middle - wide / 2, middle + wide / 2)], foot - high, high, COLOURS[part])
-        )
-        if high >= 17 and wide >= svg.width(words) + 4:
-            parts.append(svg.text(middle, foot - high / 2 + 4.5, words, anchor="middle"))
-        foot -= high
-    total = _size(stage.total_bytes, unit).removesuffix(f" {unit}")
-    return [*parts, svg.text(middle, foot - 5, total, anchor="middle", bold=True)]
-
-
-def _panel(settings: MemorySettings, numbers: MemoryNumbers) -> list[str]:
-    """Returns the fullest GPU's parts as a table, which also is the key of the colours."""
-    stage = numbers.stages[numbers.fullest]
-    name = "every GPU" if settings.pp == 1 else f"a GPU of stage {numbers.fullest}"
-    end = _WIDTH - 4
-    parts, y = [svg.text(_PANEL, 64, name, bold=True)], 64
-    for part in reversed(PARTS):
-        y += 22
-        parts += [svg.square(_PANEL, y, COLOURS[part]), svg.text(_PANEL + 16, y, part)]
-        parts.append(svg.text(end, y, _size(stage.sizes[part], numbers.unit), anchor="end"))
-    parts.append(svg.line(_PANEL, y + 8, end, y + 8))
-    free = numbers.free_bytes
-    for row, size_bytes in (
-        ("in all", stage.total_bytes),
-        ("capacity", numbers.capacity_bytes),
-        ("free" if free >= 0 else "missing", abs(free)),
-    ):
-        y += 24 if row == "in all" else 22
-        bold = row in ("free", "missing")
-        parts.append(svg.text(_PANEL + 16, y, row, bold=bold))
-        parts.append(svg.text(end, y, _size(size_bytes, numbers.unit), anchor="end", bold=bold))
-    return parts
-
-
-# -- the widget -----------------------------------------------------------------------------------
+# -- the explorer ---------------------------------------------------------------------------------
 
 _GPU_COUNTS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, 4096, 16384)
 MEMORY_CONTROLS = (
@@ -317,9 +235,25 @@ MEMORY_CONTROLS = (
 )
 
 
-def memory_explorer(**start: object) -> object:
-    """Returns the explorer, a widget; `start` are settings to begin with.
+def memory_data(start: MemorySettings = MemorySettings()) -> dict:
+    """Returns what memory.mjs needs, as JSON can say it: shapes, GPUs, colours, controls."""
+    models = {
+        name: asdict(cfg) | {"moe_layers": cfg.moe_layers, "total": PUBLISHED[name].total}
+        for name, cfg in MODELS.items()
+    }
+    return about("memory explorer", start, MEMORY_CONTROLS) | {
+        "models": models,
+        "gpus": {name: float(gpu.memory_bytes) for name, gpu in GPU_OF.items()},
+        "bytes_each": [MIXED_ADAM.weight, MIXED_ADAM.gradient, MIXED_ADAM.optimiser],
+        "parts": [{"name": part, "colour": COLOURS[part]} for part in PARTS],
+        "look": LOOK,
+    }
+
+
+def memory_explorer(**start: object) -> Live:
+    """Returns the explorer, which runs where it is shown; `start` are settings to begin with.
 
     Example: `memory_explorer(model="GPT-3 175B", gpus=1024, tp=8, pp=8, zero=1)`.
     """
-    return explorer(MemorySettings(**start), MEMORY_CONTROLS, memory_view)
+    settings = MemorySettings(**start)
+    return Live("memory", memory_data(settings), in_words(settings, memory_sentence))

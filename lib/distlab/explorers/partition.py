@@ -421,23 +421,23 @@ PARTITION_CONTROLS = (
         "layers",
         "layers",
         offers((4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)),
-        matters=lambda settings: settings.profile in SIZED,
+        only={"profile": SIZED},
     ),
     Control(
         "seed",
         "seed",
         offers(tuple(range(10))),
-        matters=lambda settings: settings.profile == RANDOM,
+        only={"profile": (RANDOM,)},
     ),
     Control("transfer", "transfers", offers(TRANSFERS, str), "menu"),
     Control(
         "transfer_time",
         "each takes",
         offers((0.25, 0.5, 1, 2, 4), "{:g}".format),
-        matters=lambda settings: settings.transfer != "none",
+        only={"transfer": TRANSFERS[1:]},
     ),
     Control("cap", "memory cap", offers(_CAPS, lambda cap: _share(cap) if cap else "none")),
-    Control("microbatches", "microb. m", offers((1, 2, 4, 8, 12, 16, 24, 32, 48, 64))),
+    Control("microbatches", "microbatches m", offers((1, 2, 4, 8, 12, 16, 24, 32, 48, 64))),
 )
 
 
@@ -446,4 +446,6 @@ def partition_explorer(**start: object) -> object:
 
     Example: `partition_explorer(profile="Llama 3 8B", stages=8)`.
     """
-    return explorer(PartitionSettings(**start), PARTITION_CONTROLS, partition_view)
+    return explorer(
+        "partition explorer", PartitionSettings(**start), PARTITION_CONTROLS, partition_view
+    )

@@ -3,15 +3,18 @@
 What is simplified: all stages are alike, all microbatches too. With v chunks a rank has the same
 work in v parts, each a v-th of a stage's time; a message takes the same delay however small. For
 PipeDream, m counts the microbatches of the whole training; for all others, those of a step.
+
+What a reader moves is web/schedule.mjs, which counts again in the page; it is held against the
+numbers here.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from distlab.canvas import COLOURS, MUTED
-from distlab.explorers import svg
-from distlab.explorers.frame import Control, Impossible, View, explorer, offers
+from distlab.canvas import COLOURS
+from distlab.explorers.frame import Control, Impossible, about, in_words, offers
+from distlab.explorers.svg import LOOK
+from distlab.explorers.web import Live
 
 # Lab 4 asks for orders: here they come from functions that those rooms forbid.
 
@@ -30,6 +33,7 @@ CHUNKED = ("interleaved 1F1B", "looped BFS")
 SPLIT = ("ZB-H1", "ZB-H2")  # the weights' gradient is an op of its own
 NO_FLUSH = "PipeDream, no flush"
 RECOMPUTING = "GPipe, recomputing"
+ROLES = {"F": "activations", "R": "activations", "B": "gradients", "W": "weights"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,15 +168,12 @@ def _check(settings: ScheduleSettings) -> None:
 # -- words ----------------------------------------------------------------------------------------
 
 
-def schedule_view(settings: ScheduleSettings) -> View:
-    """Returns the picture and its sentence."""
+def schedule_sentence(settings: ScheduleSettings) -> str:
+    """Returns in words how long it takes, what the bubble is, what is in flight.
+
+    Raises: Impossible, with one sentence, for settings that can't be.
+    """
     numbers = schedule_numbers(settings)
-    words = schedule_sentence(settings, numbers)
-    return View(schedule_svg(settings, numbers, alt=words), words)
-
-
-def schedule_sentence(settings: ScheduleSettings, numbers: ScheduleNumbers) -> str:
-    """Returns in words how long it takes, what the bubble is, what is in flight."""
     m, again = settings.microbatches, settings.schedule == RECOMPUTING
     said = [
         f"{_count(m, 'microbatch', 'es')} on {_count(settings.stages, 'stage')} "
@@ -217,120 +218,7 @@ def _count(number: int, what: str, plural: str = "s") -> str:
     return f"{number:,} {what}{'' if number == 1 else plural}"
 
 
-# -- the picture ----------------------------------------------------------------------------------
-
-_WIDTH, _LEFT, _RIGHT, _PANEL, _TOP = 680, 58, 540, 562, 72
-_NARROW = 2.5  # where a bar is narrower, none has an outline
-_ROLES = {"F": "activations", "R": "activations", "B": "gradients", "W": "weights"}
-
-
-def schedule_svg(settings: ScheduleSettings, numbers: ScheduleNumbers, *, alt: str) -> str:
-    """Returns the schedule over time, a row per rank, and beside it what each rank holds."""
-    p = settings.stages
-    lane = max(18, min(40, 240 // p))
-    foot = _TOP + p * lane
-    scale = (_RIGHT - _LEFT) / numbers.makespan
-
-    def x(time: float) -> float:
-        return _LEFT + time * scale
-
-    chunks = chunks_used(settings)
-    name = settings.schedule + (f", {_count(chunks, 'chunk')} a rank" if chunks > 1 else "")
-    title = f"{name}: {short(numbers.makespan)}, {percent(numbers.bubble_fraction)} bubble"
-    parts = [svg.text(_LEFT, 20, title, size=14, bold=True), *_key(settings)]
-    for mark in svg.ticks(numbers.makespan, 8):
-        parts.append(svg.grid(x(mark), _TOP, x(mark), foot + 4))
-        parts.append(svg.text(x(mark), foot + 18, f"{mark:,.6g}", anchor="middle", colour=MUTED))
-    parts.append(svg.text(_RIGHT, foot + 34, "time", anchor="end", colour=MUTED))
-    end = x(numbers.work)
-    parts.append(svg.dashed(end, _TOP - 4, end, foot + 4))
-    parts += _lanes(numbers, lane, x, chunks)
-    for rank in range(p):
-        middle = _TOP + (rank + 0.5) * lane + 4
-        parts.append(svg.text(_LEFT - 8, middle, f"rank {rank}", anchor="end", colour=MUTED))
-    told = f"work of a rank: {short(numbers.work)}"
-    left = end < (_LEFT + _RIGHT) / 2
-    parts.append(svg.text(end, _TOP - 9, told, anchor="start" if left else "end", size=11))
-    parts += _held(settings, numbers, lane)
-    return svg.document(_WIDTH, foot + 42, alt, parts)
-
-
-def _key(settings: ScheduleSettings) -> list[str]:
-    names = {"F": "forward", "B": "backward"}
-    if settings.schedule == RECOMPUTING:
-        names["R"] = "forward again"
-    if settings.schedule in SPLIT:
-        names |= {"B": "input gradient", "W": "weight gradient"}
-    parts, x = [], float(_LEFT)
-    for kind, name in names.items():
-        parts += [svg.bars([(x, x + 10)], 32, 10, *_look(kind, 0, 1)), svg.text(x + 15, 42, name)]
-        x += 15 + svg.width(name) + 14
-    if (chunks := chunks_used(settings)) > 1:
-        parts.append(svg.text(x, 42, f"chunks 0 to {chunks - 1}: light to strong", colour=MUTED))
-    return parts
-
-
-def _look(kind: str, chunk: int, chunks: int) -> tuple[str, float]:
-    """Returns a bar's colour and how strong its tint is: stronger for later chunks."""
-    share = 0.28 + 0.37 * (chunk / (chunks - 1) if chunks > 1 else 0)
-    return COLOURS[_ROLES[kind]], 0.1 if kind == "R" else share
-
-
-def _lanes(
-    numbers: ScheduleNumbers, lane: int, x: Callable[[float], float], chunks: int
-) -> list[str]:
-    """Returns one path for each kind and chunk, and a row of microbatches' numbers per rank."""
-    rows: dict[tuple[str, int], list[list[tuple[float, float]]]]
-    rows = defaultdict(lambda: [[] for _ in numbers.ranks])
-    for rank, row in enumerate(numbers.ranks):
-        for (kind, _, chunk), start, end in zip(row.ops, row.starts, row.ends, strict=True):
-            rows[kind, chunk][rank].append((x(start), x(end)))
-    middles = [_TOP + (rank + 0.5) * lane - 1.5 for rank in range(len(numbers.ranks))]
-    widths = {what: spans[0][0][1] - spans[0][0][0] for what, spans in rows.items()}
-    narrowest = min(filter(None, widths.values()))
-    parts = []
-    for what in sorted(rows):
-        colour, share = _look(*what, chunks)
-        if narrowest < _NARROW:
-            strips = zip(middles, rows[what], strict=True)
-            parts.append(svg.strips(strips, lane - 3, colour, share + 0.2))  # no edges help
-        else:
-            boxes = (
-                (left, middle - lane / 2 + 1.5, right - left, lane - 3)
-                for middle, spans in zip(middles, rows[what], strict=True)
-                for left, right in spans
-            )
-            parts.append(svg.boxes(boxes, colour, share, 1 if narrowest >= 5 else 0.5))
-    m = sum(kind == "F" for kind, *_ in numbers.ranks[0].ops) // chunks
-    room = 7 * len(f"{m - 1}") + 2  # where a kind's last number has none, its first have none
-    for row, middle in zip(numbers.ranks, middles, strict=True):
-        ops = zip(row.ops, row.starts, row.ends, strict=True)
-        named = [
-            (x((start + end) / 2), f"{i}")
-            for (kind, i, chunk), start, end in ops
-            if widths[kind, chunk] >= room
-        ]
-        parts.append(svg.numbers(named, middle + 4, 10))
-    return parts
-
-
-def _held(settings: ScheduleSettings, numbers: ScheduleNumbers, lane: int) -> list[str]:
-    """Returns the peak of each rank as a bar; of inputs alone, in a lighter tint."""
-    parts = [svg.text(_PANEL, _TOP - 9, "most in flight", size=11)]
-    scale, colour = 70 / max(numbers.peaks), COLOURS["activations"]
-    whole = 1 if settings.schedule == RECOMPUTING else max(numbers.peaks)
-    for rank, peak in enumerate(numbers.peaks):
-        top = _TOP + rank * lane
-        kept = min(peak, whole) * scale
-        end = _PANEL + peak * scale
-        parts.append(svg.bars([(_PANEL, _PANEL + kept)], top, lane - 3, colour))
-        if peak > whole:
-            parts.append(svg.bars([(_PANEL + kept, end)], top, lane - 3, colour, 0.1))
-        parts.append(svg.text(end + 6, top + lane / 2 + 2.5, short(peak), size=11))
-    return parts
-
-
-# -- the widget -----------------------------------------------------------------------------------
+# -- the explorer ---------------------------------------------------------------------------------
 
 
 def _times(values: Iterable[float]) -> tuple:
@@ -342,18 +230,27 @@ _TIMES = (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8)
 SCHEDULE_CONTROLS = (
     Control("schedule", "schedule", offers(SCHEDULES, str), "menu"),
     Control("stages", "stages p", offers(tuple(range(1, 17)))),
-    Control("microbatches", "microb. m", offers(_MICROBATCHES)),
-    Control("chunks", "chunks v", offers((1, 2, 3, 4))),
+    Control("microbatches", "microbatches m", offers(_MICROBATCHES)),
+    Control("chunks", "chunks v", offers((1, 2, 3, 4)), only={"schedule": CHUNKED}),
     Control("forward", "forward", _times(_TIMES)),
     Control("backward", "backward", _times(_TIMES)),
-    Control("weight_grad", "of it, W", _times(_TIMES)),
+    Control("weight_grad", "W of backward", _times(_TIMES), only={"schedule": SPLIT}),
     Control("delay", "delay", _times((0, 0.25, 0.5, 1, 2, 4, 8))),
 )
 
 
-def schedule_explorer(**start: object) -> object:
-    """Returns the explorer, a widget; `start` are settings to begin with.
+def schedule_data(start: ScheduleSettings = ScheduleSettings()) -> dict:
+    """Returns what schedule.mjs needs, as JSON can say it: colours and controls."""
+    return about("schedule explorer", start, SCHEDULE_CONTROLS) | {
+        "colours": {kind: COLOURS[role] for kind, role in ROLES.items()},
+        "look": LOOK,
+    }
+
+
+def schedule_explorer(**start: object) -> Live:
+    """Returns the explorer, which runs where it is shown; `start` are settings to begin with.
 
     Example: `schedule_explorer(schedule="GPipe", stages=8, microbatches=16)`.
     """
-    return explorer(ScheduleSettings(**start), SCHEDULE_CONTROLS, schedule_view)
+    settings = ScheduleSettings(**start)
+    return Live("schedule", schedule_data(settings), in_words(settings, schedule_sentence))

@@ -11,6 +11,7 @@ from distlab.canvas import GRID, INK, MUTED
 
 FONT = "'DejaVu Sans', Verdana, Helvetica, Arial, sans-serif"
 LETTER = 0.62  # a letter's width as a share of its height, rather too wide than too narrow
+LOOK = {"ink": INK, "muted": MUTED, "grid": GRID, "font": FONT, "letter": LETTER}  # for svg.mjs
 
 
 def document(width: int, height: int, alt: str, parts: Iterable[str]) -> str:
@@ -78,54 +79,10 @@ def boxes(
     )
 
 
-Rows = Iterable[tuple[float, Iterable[tuple[float, float]]]]  # the middle of each row, its spans
-
-
-def strips(rows: Rows, height: float, colour: str, share: float) -> str:
-    """Returns rows of bars too narrow for an edge, as short a text as can be.
-
-    Places are told to a tenth, each from the one before; bars that touch become one.
-    """
-    shape = []
-    for middle, spans in rows:
-        at = None  # in tenths, so that rounding doesn't add up
-        for left, right in spans:
-            begin, end = round(10 * left), round(10 * right)
-            if at is None:
-                shape.append(f"M{begin / 10:g} {num(middle)}h{(end - begin) / 10:g}")
-            elif begin > at:
-                shape.append(f"m{(begin - at) / 10:g} 0h{(end - begin) / 10:g}")
-            elif end > at:
-                shape.append(f"h{(end - at) / 10:g}")
-            at = end
-    return (
-        f'<path d="{"".join(shape)}" fill="none" stroke="{mixed(colour, share)}" '
-        f'stroke-width="{num(height)}"/>'
-    )
-
-
 def mixed(colour: str, share: float) -> str:
     """Returns a colour mixed with white: `mixed("#000000", 0.5) == "#808080"`."""
     channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(255 - share * (255 - channel)):02x}" for channel in channels)
-
-
-def numbers(placed: Iterable[tuple[float, str]], y: float, size: float) -> str:
-    """Returns whole numbers on one baseline, each in the middle of its x, as a single element.
-
-    Every digit has a place of its own, so however many there are, the picture stays small.
-    """
-    wide, digits, places = 0.64 * size, [], []
-    for x, number in placed:
-        for i, digit in enumerate(number):
-            digits.append(digit)
-            places.append(f"{x + (i - (len(number) - 1) / 2) * wide:.1f}")
-    if not digits:
-        return ""
-    return (
-        f'<text x="{" ".join(places)}" y="{num(y)}" font-size="{num(size)}" '
-        f'text-anchor="middle">{"".join(digits)}</text>'
-    )
 
 
 def square(x: float, y: float, colour: str) -> str:

@@ -1,48 +1,59 @@
-"""Explorers on a page without Python: one ES module each, and the data it takes from distlab."""
+"""Explorers that run in the page itself, with no kernel: ES modules, and the HTML that starts them.
 
-from dataclasses import asdict
+memory.mjs and schedule.mjs are explorers, frame.mjs and svg.mjs what they share; widget.mjs shows
+those whose numbers come from a kernel.
+"""
+
+import html
+import json
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from distlab.canvas import COLOURS, GRID, INK, MUTED
-from distlab.explorers import svg
-from distlab.explorers.memory import GPU_OF, MEMORY_CONTROLS, PARTS, MemorySettings
-from distlab.memory import MIXED_ADAM
-from distlab.model import MODELS, PUBLISHED
-
-MODULES = Path(__file__).parent  # memory.mjs
+MODULES = Path(__file__).parent
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.mjs";\n', re.MULTILINE)
 
 
-def memory_data() -> dict:
-    """Returns what memory.mjs needs to know, as JSON can say it: shapes, GPUs, colours, controls.
+def joined(name: str) -> str:
+    """Returns a module as one text, those that it imports before it: a notebook has no files."""
+    texts: dict[str, str] = {}
 
-    What it does with them is held equal to `distlab.explorers.memory` by a test.
+    def add(name: str) -> None:
+        text = (MODULES / f"{name}.mjs").read_text("utf-8")
+        for needed in _IMPORT.findall(text):
+            if needed not in texts:
+                add(needed)
+        texts[name] = _IMPORT.sub("", text)
+
+    add(name)
+    return "\n".join(texts.values())
+
+
+def element(name: str, data: dict, words: str) -> str:
+    """Returns the element that a module brings to life; without scripts, `words` stand there."""
+    told = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
+    return (
+        f'<{name}-explorer><script type="application/json">{told}</script>'
+        f"<p>{html.escape(words)}</p></{name}-explorer>"
+    )
+
+
+@dataclass(frozen=True)
+class Live:
+    """An explorer as the output of a cell: HTML, which runs wherever it is shown.
+
+    It needs no widget and no kernel: it works in a notebook that is opened again, and in pages that
+    nbconvert makes. Where scripts are not run, `words` say what it would show at first.
     """
-    models = {
-        name: asdict(cfg) | {"moe_layers": cfg.moe_layers, "total": PUBLISHED[name].total}
-        for name, cfg in MODELS.items()
-    }
-    controls = [
-        {
-            "name": control.name,
-            "label": control.label,
-            "kind": control.kind,
-            "values": [value for _, value in control.options],
-            "texts": [text for text, _ in control.options],
-        }
-        for control in MEMORY_CONTROLS
-    ]
-    return {
-        "models": models,
-        "gpus": {name: float(gpu.memory_bytes) for name, gpu in GPU_OF.items()},
-        "bytes_each": [MIXED_ADAM.weight, MIXED_ADAM.gradient, MIXED_ADAM.optimiser],
-        "parts": [{"name": part, "colour": COLOURS[part]} for part in PARTS],
-        "look": {
-            "ink": INK,
-            "muted": MUTED,
-            "grid": GRID,
-            "font": svg.FONT,
-            "letter": svg.LETTER,
-        },
-        "controls": controls,
-        "start": asdict(MemorySettings()),
-    }
+
+    name: str
+    data: dict
+    words: str
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        script = f'<script type="module">\n{joined(self.name)}</script>'
+        page = element(self.name, self.data, self.words) + script
+        return {"text/html": page, "text/plain": self.words}
+
+    def __repr__(self) -> str:
+        return self.words

@@ -1,15 +1,15 @@
-// The memory explorer on a page without Python: what fills each GPU, as distlab.explorers.memory
-// counts and draws it. A test holds numbers, sentence and picture equal to those, letter by letter.
-// Shapes, sizes, colours and controls come from distlab as data (distlab.explorers.web), so the
-// page knows no number of its own.
+// The memory explorer: what fills each GPU. It counts and speaks as distlab.explorers.memory does, which
+// a test holds on random settings. Shapes, sizes, colours and controls come from there as data, so that
+// the page knows no number of its own.
+
+import { Impossible, define } from "./frame.mjs";
+import { bar, commas, dashed, fixed, line, picture, text, ticks, trimmed } from "./svg.mjs";
 
 const UNITS = { GB: 1e9, TB: 1e12 };
 
-export class Impossible extends Error {}
-
 // -- numbers --------------------------------------------------------------------------------------
 
-export function memoryNumbers(data, settings) {
+export function numbersOf(data, settings) {
   const cfg = possible(data, settings);
   const { tp, pp, zero } = settings;
   const dp = settings.gpus / (tp * pp);
@@ -94,16 +94,6 @@ function layerBytes(cfg, settings) {
 
 // -- words ----------------------------------------------------------------------------------------
 
-// As Python rounds: a tie goes to the even digit, where toFixed goes away from zero.
-function fixed(x, places) {
-  const text = x.toFixed(places);
-  const tie = /^50*$/.test(x.toFixed(60).split(".")[1].slice(places));
-  return tie && Number(text.at(-1)) % 2 ? (x - Math.sign(x) * 1e-9).toFixed(places) : text;
-}
-
-const commas = (x) => `${x}`.replace(/\B(?<!\.\d*)(?=(\d{3})+(?!\d))/g, ",");
-const trimmed = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
-
 function size(bytes, unit) {
   const number = bytes / UNITS[unit];
   if (number >= 0.1 || number === 0) {
@@ -113,7 +103,7 @@ function size(bytes, unit) {
   return number >= 0.0005 ? `${fixed(number, 3)} ${unit}` : `≈ 0 ${unit}`;
 }
 
-export function memorySentence(settings, numbers) {
+function sentenceOf(settings, numbers) {
   const { stages, fullest, unit, capacity, free } = numbers;
   const who = settings.pp === 1 ? "Every GPU" : `A GPU of stage ${fullest}, the fullest,`;
   const gpus = settings.gpus === 1 ? "1 GPU" : `${commas(settings.gpus)} GPUs`;
@@ -129,178 +119,95 @@ export function memorySentence(settings, numbers) {
 
 const LEFT = 58, RIGHT = 444, TOP = 52, FOOT = 282, PANEL = 496, WIDTH = 680, HEIGHT = 332;
 const MOST_STAGES = 8;
-const ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;" };
-const escape = (words) => words.replace(/[&<>"']/g, (letter) => ESCAPES[letter]);
-const num = (x) => trimmed(fixed(x, 2)).replace(/^-0$/, "0");
 
-export function memorySvg(data, settings, numbers, alt) {
-  const { ink, muted, grid, font, letter } = data.look;
-  const { unit, capacity, free } = numbers;
+// The stacks of all stages (of the first and the last where there are many).
+function svgOf(data, settings, numbers, alt) {
+  const { muted, grid, letter } = data.look;
+  const { unit, capacity } = numbers;
   const parts = [];
-  const text = (x, y, words, { anchor = "start", size = 12, colour = ink, bold = false } = {}) =>
-    parts.push(
-      `<text x="${num(x)}" y="${num(y)}" font-size="${num(size)}" fill="${colour}"` +
-        `${bold ? ' font-weight="bold"' : ""} text-anchor="${anchor}" paint-order="stroke" ` +
-        `stroke="white" stroke-width="3" stroke-opacity="0.8">${escape(words)}</text>`,
-    );
-  const line = (x0, y0, x1, y1, colour, more = "") =>
-    parts.push(
-      `<path d="M${num(x0)} ${num(y0)}L${num(x1)} ${num(y1)}" fill="none" ` +
-        `stroke="${colour}" ${more}/>`,
-    );
-  const bar = (left, right, y, high, colour) =>
-    parts.push(
-      `<path d="M${num(left)} ${num(y)}H${num(right)}v${num(high)}H${num(left)}Z" ` +
-        `fill="${colour}" fill-opacity="0.3" stroke="${colour}" stroke-width="1.2"/>`,
-    );
   const short = (bytes) => size(bytes, unit).replace(` ${unit}`, "");
 
   let shown = numbers.stages.map((_, i) => i);
   if (shown.length > MOST_STAGES)
     shown = [...shown.slice(0, MOST_STAGES - 2), null, shown.length - 1];
-  const stage = numbers.stages[numbers.fullest];
-  const top = (1.12 * Math.max(stage.total, capacity)) / UNITS[unit];
+  const top = (1.12 * Math.max(numbers.stages[numbers.fullest].total, capacity)) / UNITS[unit];
   const scale = (FOOT - TOP) / top;
-  text(LEFT, 20, `${settings.model} on ${commas(settings.gpus)} × ${settings.gpu}`, {
-    size: 14,
-    bold: true,
-  });
-  text(LEFT, 40, `${unit} in one GPU`, { colour: muted });
+  const title = `${settings.model} on ${commas(settings.gpus)} × ${settings.gpu}`;
+  parts.push(text(LEFT, 20, title, { size: 14, bold: true }));
+  parts.push(text(LEFT, 40, `${unit} in one GPU`, { colour: muted }));
   for (const mark of ticks(top)) {
     const y = FOOT - mark * scale;
-    line(LEFT, y, RIGHT, y, grid);
-    text(LEFT - 6, y + 4, commas(Number(mark.toPrecision(10))), { anchor: "end", colour: muted });
+    const told = commas(Number(mark.toPrecision(10)));
+    parts.push(line(LEFT, y, RIGHT, y, grid));
+    parts.push(text(LEFT - 6, y + 4, told, { anchor: "end", colour: muted }));
   }
   const slot = (RIGHT - LEFT) / shown.length;
   shown.forEach((number, i) => {
     const middle = LEFT + (i + 0.5) * slot;
-    if (number === null) return text(middle, FOOT - 4, "…", { anchor: "middle", size: 16 });
+    if (number === null)
+      return parts.push(text(middle, FOOT - 4, "…", { anchor: "middle", size: 16 }));
     const { sizes, total, layers, in_flight } = numbers.stages[number];
     const wide = Math.min(0.66 * slot, 110);
     let foot = FOOT;
     sizes.forEach((bytes, part) => {
       const high = (bytes / UNITS[unit]) * scale;
       const words = short(bytes);
-      bar(middle - wide / 2, middle + wide / 2, foot - high, high, data.parts[part].colour);
-      if (high >= 17 && wide >= letter * 12 * [...words].length + 4)
-        text(middle, foot - high / 2 + 4.5, words, { anchor: "middle" });
+      const { colour } = data.parts[part];
+      parts.push(bar(middle - wide / 2, middle + wide / 2, foot - high, high, colour));
+      if (high >= 17 && wide >= letter * 12 * words.length + 4)
+        parts.push(text(middle, foot - high / 2 + 4.5, words, { anchor: "middle" }));
       foot -= high;
     });
-    text(middle, foot - 5, short(total), { anchor: "middle", bold: true });
+    parts.push(text(middle, foot - 5, short(total), { anchor: "middle", bold: true }));
     [number, layers, in_flight].forEach((count, row) =>
-      text(middle, FOOT + 15 * (row + 1), `${count}`, { anchor: "middle" }),
+      parts.push(text(middle, FOOT + 15 * (row + 1), `${count}`, { anchor: "middle" })),
     );
   });
   ["stage", "layers", "in flight"].forEach((name, row) =>
-    text(LEFT - 4, FOOT + 15 * (row + 1), name, { anchor: "end", size: 11, colour: muted }),
+    parts.push(
+      text(LEFT - 4, FOOT + 15 * (row + 1), name, { anchor: "end", size: 11, colour: muted }),
+    ),
   );
   const limit = FOOT - (capacity / UNITS[unit]) * scale;
-  line(LEFT, limit, RIGHT, limit, muted, 'stroke-width="1.5" stroke-dasharray="6 4"');
-  text(RIGHT + 4, limit + 4, size(capacity, unit), { colour: muted });
+  parts.push(dashed(LEFT, limit, RIGHT, limit, muted));
+  parts.push(text(RIGHT + 4, limit + 4, size(capacity, unit), { colour: muted }));
+  parts.push(...panel(data, settings, numbers));
+  return picture(WIDTH, HEIGHT, alt, data.look, parts);
+}
 
-  // The fullest GPU's parts as a table, which also is the key of the colours.
+// The fullest GPU's parts as a table, which also is the key of the colours.
+function panel(data, settings, { stages, fullest, unit, capacity, free }) {
+  const stage = stages[fullest];
   const end = WIDTH - 4;
+  const whose = settings.pp === 1 ? "every GPU" : `a GPU of stage ${fullest}`;
+  const parts = [text(PANEL, 64, whose, { bold: true })];
   let y = 64;
-  text(PANEL, y, settings.pp === 1 ? "every GPU" : `a GPU of stage ${numbers.fullest}`, {
-    bold: true,
-  });
+  const row = (name, bytes, bold = false) => {
+    parts.push(text(PANEL + 16, y, name, { bold }));
+    parts.push(text(end, y, size(bytes, unit), { anchor: "end", bold }));
+  };
   for (let part = data.parts.length - 1; part >= 0; part--) {
     y += 22;
-    bar(PANEL, PANEL + 10, y - 10, 10, data.parts[part].colour);
-    text(PANEL + 16, y, data.parts[part].name);
-    text(end, y, size(stage.sizes[part], unit), { anchor: "end" });
+    parts.push(bar(PANEL, PANEL + 10, y - 10, 10, data.parts[part].colour));
+    row(data.parts[part].name, stage.sizes[part]);
   }
-  line(PANEL, y + 8, end, y + 8, muted);
-  const rows = [
-    ["in all", stage.total],
-    ["capacity", capacity],
-    [free >= 0 ? "free" : "missing", Math.abs(free)],
-  ];
-  rows.forEach(([name, bytes], row) => {
-    y += row === 0 ? 24 : 22;
-    const bold = row === 2;
-    text(PANEL + 16, y, name, { bold });
-    text(end, y, size(bytes, unit), { anchor: "end", bold });
-  });
-  return (
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" ` +
-    `aria-label="${escape(alt)}" font-family="${font}" font-size="12" fill="${ink}" ` +
-    `style="display: block; width: 100%; max-width: ${WIDTH}px; height: auto">` +
-    `<rect width="${WIDTH}" height="${HEIGHT}" fill="white"/>${parts.join("")}</svg>`
-  );
+  parts.push(line(PANEL, y + 8, end, y + 8, data.look.muted));
+  y += 24;
+  row("in all", stage.total);
+  y += 22;
+  row("capacity", capacity);
+  y += 22;
+  row(free >= 0 ? "free" : "missing", Math.abs(free), true);
+  return parts;
 }
 
-function ticks(end, most = 6) {
-  if (end <= 0) return [0];
-  const power = 10 ** Math.floor(Math.log10(end / most));
-  const step = [1, 2, 5, 10]
-    .map((k) => k * power)
-    .find((step) => step * most >= end * (1 - 1e-9));
-  const count = Math.floor((end / step) * (1 + 1e-9)) + 1;
-  return Array.from({ length: count }, (_, i) => i * step);
+// -- the element ----------------------------------------------------------------------------------
+
+// The picture and its sentence. Throws Impossible, with one sentence, for settings that can't be.
+export function view(data, settings) {
+  const numbers = numbersOf(data, settings);
+  const sentence = sentenceOf(settings, numbers);
+  return { svg: svgOf(data, settings, numbers, sentence), sentence };
 }
 
-// -- the page -------------------------------------------------------------------------------------
-
-// Returns { svg, sentence }, or { impossible } with the reason why there is no picture.
-export function memoryView(data, settings) {
-  try {
-    const numbers = memoryNumbers(data, settings);
-    const sentence = memorySentence(settings, numbers);
-    return { svg: memorySvg(data, settings, numbers, sentence), sentence };
-  } catch (reason) {
-    if (reason instanceof Impossible) return { impossible: reason.message };
-    throw reason;
-  }
-}
-
-export function mount(place, data) {
-  const settings = { ...data.start };
-  const picture = document.createElement("figure");
-  const redraw = () => {
-    const view = memoryView(data, settings);
-    picture.innerHTML = view.svg ?? "";
-    const words = document.createElement(view.svg ? "figcaption" : "div");
-    words.setAttribute("role", "status");
-    words.textContent = view.sentence ?? view.impossible;
-    picture.append(words);
-  };
-  const controls = document.createElement("form");
-  controls.append(...data.controls.map((control) => handle(control, settings, redraw)));
-  place.replaceChildren(controls, picture);
-  redraw();
-}
-
-// A labelled control; what it offers stands in `values`, what a reader sees of it in `texts`.
-function handle({ name, label, kind, values, texts }, settings, redraw) {
-  const at = values.indexOf(settings[name]);
-  const id = `memory-${name}`;
-  const row = document.createElement("div");
-  const input = document.createElement(kind === "menu" ? "select" : "input");
-  const shown = Object.assign(document.createElement("output"), { htmlFor: id });
-  const choose = (i) => {
-    settings[name] = values[i];
-    shown.textContent = texts[i];
-    if (kind === "slider") input.setAttribute("aria-valuetext", texts[i]);
-  };
-  const words = { textContent: label, htmlFor: id };
-  row.append(Object.assign(document.createElement("label"), words), Object.assign(input, { id }));
-  if (kind === "slider") {
-    Object.assign(input, { type: "range", min: 0, max: values.length - 1, step: 1, value: at });
-    row.append(shown);
-  } else if (kind === "tick") {
-    Object.assign(input, { type: "checkbox", checked: at === 1 });
-  } else {
-    input.append(...texts.map((text, i) => new Option(text, i, i === at, i === at)));
-  }
-  choose(at);
-  input.addEventListener("input", () => {
-    choose(kind === "tick" ? Number(input.checked) : Number(input.value));
-    redraw();
-  });
-  return row;
-}
-
-if (globalThis.document)
-  for (const place of document.querySelectorAll("[data-explorer=memory]"))
-    mount(place, JSON.parse(place.querySelector("script").textContent));
+define("memory-explorer", view);
