@@ -33,5 +33,5 @@ class Chapter:
 
     def links(self) -> list[Path]:
         """Returns what the links inside the repository lead to."""
-        found = re.findall(r"(?<!!)\[.*?\]\((?!http)(.*?)\)", self.text)
+        found = re.findall(r"(?<!!)\[[^\]]+\]\((?!http)([^)]+)\)", self.text)
         return [self.path.parent / path.partition("#")[0] for path in found]

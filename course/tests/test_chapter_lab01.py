@@ -285,6 +285,7 @@ def test_what_small_formats_lose():
 
 
 def test_claims_without_a_unit_hold():
+    assert round(2**-24 / (1e-4) ** 2) == 6  # "a sixth of FP16's smallest positive number"
     assert 3 < L * kept / 80e9 < 4  # "more than three GPUs hold"
     rough = 12 * llama405.layers * llama405.hidden**2
     assert isclose(rough, PUBLISHED[llama405.name].total, rel_tol=1e-4)

@@ -10,6 +10,7 @@ from chapter import CHAPTERS, Chapter
 
 from distlab.cost import ring_steps, ring_time_s
 from distlab.hardware import DGX_H100, H100_SXM, NCCL_NETWORK_LATENCY_S, with_latency
+from distlab.planner.stacks import NCCL_A100, NCCL_H100
 
 CHAPTER = Chapter("lab02-data-parallel")
 FIGURES = CHAPTERS.parent / "figures"
@@ -98,6 +99,9 @@ SAID = {  # what stands in the chapter, with every number computed here
     "both directions": f"You may meet {peak / (2 * nvlink):,.0f} for NVLink. That divides by both "
     f"directions together, and doesn't go with the {sent / nvlink:.4f} s",
     "added latency": f"({2 * (n - 1)} hops would add {latency_s * 1e3:.2f} ms)",
+    "measured": f"reach some {100 * NCCL_A100.node_share:.0f} % of NVLink's rate and "
+    f"{100 * NCCL_A100.network_share:.0f} to {100 * NCCL_H100.network_share:.0f} % of the "
+    "network's",
     "two levels": f"takes {inside_s:.3f} s on NVLink and {across / network:.3f} s on the network, "
     f"where each GPU now sends {across / 1e9:.2f} GB",
     "the picture": f"ends at {4 + 8 + visible(8, 4 * 1.5, 4):g} ms. Without overlap it would end "

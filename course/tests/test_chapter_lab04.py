@@ -311,6 +311,14 @@ def test_the_law_of_zb_h1_holds(f, b, w):
             assert idle == (stages - 1) * (f + b - w)  # as the paper has it
 
 
+@pytest.mark.parametrize("backward", [(1, 2), (2, 1)])
+def test_gpipe_takes_as_long_whichever_microbatch_goes_back_first(backward):
+    f, b = backward
+    orders = [[*order[:8], *reversed(order[8:])] for order in gpipe(4, 8)]
+    assert orders[3][7:9] == [Op("F", 7), Op("B", 7)]
+    assert simulate(orders, forward=f, backward=b).makespan == (8 + 3) * (f + b)
+
+
 def test_early_forward_passes_pay_gpipes_delay_and_hold_what_is_said():
     assert unit(early(4, 8)).peak_in_flight == [7, 5, 3, 1]  # in the chapter's words
     assert "for 7, 5, 3 and 1 in flight" in CHAPTER.words
