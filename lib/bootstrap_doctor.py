@@ -1,7 +1,7 @@
 """Says what is wrong with this machine and this folder, and for each the command that mends it.
 
 Standard library only, syntax of Python 3.8: it must run where nothing else does. What only the
-environment's own Python can tell is asked of it: bootstrap_inside.py, and the grader where it is.
+environment's own Python can tell is asked of it: bootstrap_inside.py, and a package's own doctor.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ def examine(root: Path, python: str | None = None) -> Iterator[Finding]:
         return
     script = Path(__file__).with_name("bootstrap_inside.py")
     yield from asked([inside, str(script), str(root)], "environment", root)
-    if (root / "autograder").is_dir():
-        yield from asked([inside, "-P", "-m", "distgrade.doctor", str(root)], "grader", root)
+    for path in root.glob("*/*/doctor.py"):  # a package that has one of its own
+        name = path.parent.name
+        yield from asked([inside, "-P", "-m", f"{name}.doctor", str(root)], name, root)
 
 
 def guarded(what: str, check: Callable[[Path], Finding | None], root: Path) -> Iterator[Finding]:
@@ -134,10 +135,10 @@ def room(root: Path) -> Finding:
 
 
 def writable(root: Path) -> Finding:
-    """This folder, and those in it that are written to, belong to who runs this."""
-    names = ("", "work", ".venv", ".distgrade", "submitted", "autograded", "feedback", "build")
-    for place in (root / name for name in names):
-        if place.is_dir() and not written(place):
+    """This folder and those in it belong to who runs this."""
+    below = sorted(path for path in root.iterdir() if path.is_dir() and path.name != ".git")
+    for place in (root, *below):
+        if not written(place):
             return Finding("folder", f"{place} can't be written", f"sudo chown -R $USER {place}")
     return Finding("folder", f"{root} can be written")
 

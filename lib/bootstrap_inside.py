@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -51,13 +52,16 @@ def files(root: Path) -> Finding:
 
 def own(root: Path) -> Finding:
     """Our packages are those of this folder, not of another."""
-    names = {"distlab": "lib", "distgrade": "autograder"}
-    here = {name: half for name, half in names.items() if (root / half).is_dir()}
-    for name, half in here.items():
+    ours = {}
+    for project in sorted(root.glob("*/pyproject.toml")):
+        ours |= dict.fromkeys(
+            re.findall(r'^name = "(\w+)"', project.read_text("utf-8"), re.M), project
+        )
+    for name, project in ours.items():
         home = Path(import_module(name).__file__).resolve()
-        if (root / half).resolve() not in home.parents:
+        if project.parent.resolve() not in home.parents:
             return Finding("own packages", f"{name} comes from {home}", REPAIR)
-    return Finding("own packages", f"{' and '.join(here)} of this folder")
+    return Finding("own packages", f"{' and '.join(ours)} of this folder")
 
 
 def torch(root: Path) -> Finding:

@@ -186,6 +186,7 @@ def test_lost_files_are_named(root, monkeypatch):
 def test_packages_of_another_folder_are_named(root, repository):
     assert not inside.own(repository).mend
     (root / "lib").mkdir()
+    shutil.copy(repository / "lib" / "pyproject.toml", root / "lib")
     found = inside.own(root)
     assert str(repository) in found.found
     assert found.mend == "make repair"
