@@ -1,18 +1,37 @@
-"""Times one redraw of each explorer beside one matplotlib picture of the same content.
+"""Times one redraw of each explorer, of those that a kernel draws beside matplotlib's same picture.
 
 Aim: 20 ms at most, 100 ms for thousands of bars or layouts, on a quiet machine; 100 ms is what a
-hand on a slider notices.
+hand on a slider notices. Those that run in the page are timed under node: no browser, no layout.
 """
 
+import json
+import shutil
 import statistics
+import subprocess
 import time
 
 from distlab import plot
-from distlab import schedule as pipelines
-from distlab.explorers import buckets, frame, layouts, memory, partition, schedule
+from distlab.explorers import buckets, frame, layouts, partition
+from distlab.explorers.memory import memory_data
+from distlab.explorers.schedule import schedule_data
+from distlab.explorers.web import MODULES
 from distlab.timeline import Event, Timeline
 
 REPEATS = 15
+IN_THE_PAGE = """
+import { view } from %s;
+const { data, chosen } = JSON.parse(await new Response(process.stdin).text());
+const settings = { ...data.start, ...chosen };
+const taken = [];
+let length = 0;
+for (let i = 0; i < %d; i++) {
+  const begin = performance.now();
+  length = view(data, settings).svg.length;
+  taken.push(performance.now() - begin);
+}
+taken.sort((a, b) => a - b);
+console.log(`${taken[taken.length >> 1].toFixed(2)} ms, ${(length / 1e3).toFixed(1)} kB`);
+"""
 
 
 def seconds(work) -> float:
@@ -26,12 +45,6 @@ def seconds(work) -> float:
     return statistics.median(taken)
 
 
-def stacks_by_matplotlib(chosen: memory.MemorySettings) -> bytes:
-    numbers = memory.memory_numbers(chosen)
-    stacks = {f"{i}": dict(stage.sizes) for i, stage in enumerate(numbers.stages[:8])}
-    return plot.memory_stack(stacks, capacity=("GPU", numbers.capacity_bytes)).png(dpi=100)
-
-
 def step_by_matplotlib(chosen: buckets.BucketSettings) -> bytes:
     numbers = buckets.bucket_numbers(chosen)
     events = [Event(0, "compute", "forward", "compute", 0.0, numbers.forward_s, 0, "activations")]
@@ -43,13 +56,6 @@ def step_by_matplotlib(chosen: buckets.BucketSettings) -> bytes:
         events.append(Event(0, "comm", f"#{i}", "all_reduce", bucket.start_s, bucket.end_s))
         begin_s = bucket.ready_s
     return plot.timeline(Timeline(events)).png(dpi=100)
-
-
-def gantt_by_matplotlib(chosen: schedule.ScheduleSettings) -> bytes:
-    p, m, v = chosen.stages, chosen.microbatches, schedule.chunks_used(chosen)
-    orders = pipelines.interleaved(p, m, v) if v > 1 else pipelines.one_f_one_b(p, m)
-    line = pipelines.simulate(orders, forward=chosen.forward, backward=chosen.backward)
-    return plot.pipeline(line).png(dpi=100)
 
 
 def stages_by_matplotlib(chosen: partition.PartitionSettings) -> bytes:
@@ -70,42 +76,41 @@ def layouts_by_matplotlib(chosen: layouts.LayoutSettings) -> bytes:
     return scatter + plot.step_breakdown({"best": numbers.times}).png(dpi=100)
 
 
-def main() -> None:
-    big = {"model": "DeepSeek-V3", "gpus": 2048, "tp": 8, "pp": 32}
+def in_the_page() -> None:
+    """Times memory.mjs and schedule.mjs."""
+    node = shutil.which("node")
+    if node is None:
+        print("no node here: memory and schedule, which run in the page, are not timed")
+        return
+    whole = {"stages": 16, "microbatches": 64}
     cases = (
-        ("memory", memory.MemorySettings(), memory.memory_view, stacks_by_matplotlib),
-        (
-            "memory, 32 stages",
-            memory.MemorySettings(**big),
-            memory.memory_view,
-            stacks_by_matplotlib,
-        ),
+        ("memory", memory_data(), {}),
+        ("memory", memory_data(), {"model": "DeepSeek-V3", "gpus": 2048, "tp": 8, "pp": 32}),
+        ("schedule", schedule_data(), {}),
+        ("schedule", schedule_data(), whole),
+        ("schedule", schedule_data(), whole | {"schedule": "interleaved 1F1B", "chunks": 4}),
+    )
+    for name, data, chosen in cases:
+        program = IN_THE_PAGE % (json.dumps((MODULES / f"{name}.mjs").as_uri()), REPEATS)
+        done = subprocess.run(
+            [node, "--input-type=module", "-e", program],
+            input=json.dumps({"data": data, "chosen": chosen}),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        print(f"{name}, {chosen or 'as it begins'}: {done.stdout.strip()}")
+
+
+def main() -> None:
+    in_the_page()
+    cases = (
         ("buckets", buckets.BucketSettings(), buckets.bucket_view, step_by_matplotlib),
         (
             "buckets, 384 of them",
             buckets.BucketSettings(layers=96, params_million=70000),
             buckets.bucket_view,
             step_by_matplotlib,
-        ),
-        (
-            "schedule",
-            schedule.ScheduleSettings(),
-            schedule.schedule_view,
-            gantt_by_matplotlib,
-        ),
-        (
-            "schedule, 16 x 64",
-            schedule.ScheduleSettings(stages=16, microbatches=64),
-            schedule.schedule_view,
-            gantt_by_matplotlib,
-        ),
-        (
-            "schedule, 16 x 64 x 4",
-            schedule.ScheduleSettings(
-                schedule="interleaved 1F1B", stages=16, microbatches=64, chunks=4
-            ),
-            schedule.schedule_view,
-            gantt_by_matplotlib,
         ),
         (
             "partition",

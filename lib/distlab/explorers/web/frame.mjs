@@ -97,7 +97,7 @@ function handle({ name, label, kind, values, texts, only }, settings, changed) {
 }
 
 const STYLE = `
-  :host { display: block; max-width: 720px; margin: 4px 0; font-size: 0.95em; line-height: 1.4; }
+  :host { display: block; max-width: 720px; margin: 4px 0 1em; font-size: 0.95em; line-height: 1.4; }
   form { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(19em, 100%), 1fr));
          gap: 0.1em 1.5em; margin: 0; }
   form > div { display: flex; align-items: center; gap: 0.6em; min-height: 2em; }

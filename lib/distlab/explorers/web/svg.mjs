@@ -6,6 +6,7 @@
 // Python's f"{x:.2f}": a tie goes to the even digit, where toFixed goes away from zero.
 export function fixed(x, places) {
   const text = x.toFixed(places);
+  if (x.toFixed(places + 1).at(-1) !== "5") return text;
   const tie = /^50*$/.test(x.toFixed(60).split(".")[1].slice(places));
   return tie && Number(text.at(-1)) % 2 ? (x - Math.sign(x) * 1e-9).toFixed(places) : text;
 }
