@@ -99,30 +99,24 @@ def remember(path: Path, report) -> None:
 def _table(labs: tuple[Lab, ...]) -> Table:
     table = Table(title="Progress", title_justify="left")
     table.add_column("exercise", no_wrap=True)
-    table.add_column("what it is", overflow="ellipsis", no_wrap=True)
-    table.add_column("state")
+    table.add_column("state", min_width=18)
     table.add_column("points", justify="right", no_wrap=True)
     for lab in labs:
         done = sum(e.state == "passed" for e in lab.exercises)
         begun = any(e.state not in NOTHING for e in lab.exercises)
         told = f"{done} of {len(lab.exercises)} pass" if begun else "not begun"
+        state = Text(lab.problem, "red") if lab.problem else Text(told, "bold" if begun else "dim")
         table.add_section()
-        table.add_row(
-            Text(lab.name, "bold"),
-            Text(lab.title, "bold"),
-            Text(lab.problem, "red") if lab.problem else Text(told, "bold" if begun else "dim"),
-            Text(_points(lab.points, lab.max_points), "bold"),
-        )
+        table.add_row(Text(lab.name, "bold"), state, _points(lab.points, lab.max_points))
         for e in lab.exercises if begun else ():
-            state = _state(e)
-            table.add_row(f"  {e.id}", e.title, state, _points(e.points, e.max_points))
+            table.add_row(f"  {e.id}", _state(e), _points(e.points, e.max_points))
     return table
 
 
 def _state(e: Exercise) -> Text:
     text = STATES[e.state]
     if e.before:
-        text += f" (then: {STATES[e.before]})"
+        text += f" ({STATES[e.before]} then)"
     if e.revealed:
         text += ", solution seen"
     return Text(text, COLOURS.get(e.state, "dim" if e.state in NOTHING else "red"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 from typing import Any
 
@@ -63,11 +64,14 @@ def _after(result: Any) -> None:
     if found is None or error is None or isinstance(error, KeyboardInterrupt):
         return
     exercise, names = found
+    space = sys.modules["IPython"].get_ipython().user_ns
+    text = records.text_of([space[name] for name in names if name in space])
+    if isinstance(error, NameError) and not re.search(rf"\b{re.escape(error.name or '')}\b", text):
+        return  # a cell above was not run: no fault of this answer
     shelf = records.shelf()
     shelf.failed_last = exercise
-    if not look.is_stub(error):
-        space = sys.modules["IPython"].get_ipython().user_ns
-        answer = records.answer_of([space[name] for name in names if name in space])
+    if text and not look.is_stub(error):
+        answer = records.digest(text)
         if answer not in shelf.get(exercise).results:  # else the grader has said more already
             shelf.note(exercise, answer, records.Kept("failed", when=records.now()))
     if shelf.folder is not None:

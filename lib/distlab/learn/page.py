@@ -69,7 +69,7 @@ def describe(work: Path) -> str:
     labs = read_labs(work, version) if version else read_labs(work)
     rows = ["| lab | exercises | challenges | points | time | you need |"]
     rows.append("|:--|:--|:--|--:|:--|:--|")
-    rows += [_row(lab) for lab in labs]
+    rows += [_row(lab, graded=bool(version)) for lab in labs]
     parts = ["\n".join(rows), LEGEND]
     if not version:
         parts.append(UNGRADED)
@@ -77,14 +77,15 @@ def describe(work: Path) -> str:
     return "\n\n".join([_next(labs), *parts])
 
 
-def _row(lab: Lab) -> str:
+def _row(lab: Lab, *, graded: bool) -> str:
     def dots(challenges: bool) -> str:
         of = [e for e in lab.exercises if e.challenge == challenges]
         signs = "".join(DOTS.get(_sign(e.state), "○") for e in of)
         done = sum(_sign(e.state) == "passed" for e in of)
         return f"{signs}\N{NO-BREAK SPACE}{done}/{len(of)}" if of else "–"
 
-    points = f"{lab.points:g}/{lab.max_points:g}" if lab.max_points else "–"
+    points = f"{lab.points:g}/{lab.max_points:g}" if graded else f"{lab.max_points:g}"
+    points = points if lab.max_points else "–"
     name = f"[{lab.number} · {lab.title}]({lab.notebook})"
     cells = (name, dots(False), dots(True), points, lab.time, lab.need)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -104,11 +105,9 @@ def _next(labs: tuple[Lab, ...]) -> str:
                     where = f"[lab {lab.number}, {lab.title}]({lab.notebook})"
                     return f"**Next:** {where}: {e.title} ({STATES[e.state]})"
         return "**All exercises pass.** Challenges are what is left."
-    return (
-        f"**Begin with** [lab {labs[0].number}, {labs[0].title}]({labs[0].notebook})"
-        if labs
-        else ""
-    )
+    if not labs:
+        return "There are no labs in this folder yet."
+    return f"**Begin with** [lab {labs[0].number}, {labs[0].title}]({labs[0].notebook})"
 
 
 def write_page(work: Path) -> Path | None:

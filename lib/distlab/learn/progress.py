@@ -137,7 +137,7 @@ def _read_exercise(work, exercise, title, answer, points, grader_of) -> Exercise
     earned = 0.0
     if answer is None:
         state = "missing"
-    elif kept is not None and kept.grader == (grader_of(exercise) or kept.grader):
+    elif kept is not None and kept.grader in ("", grader_of(exercise) or kept.grader):
         state = kept.status if kept.status in STATES else "failed"
         checked, earned = kept.when, min(kept.points, points)
     elif latest is not None:

@@ -79,7 +79,7 @@ def record_of(told: object, exercise: str) -> Record:
         tried = [str(code) for code in told["tried"]]
         opened, then = max(0, int(told["opened"])), max(0, int(told["tries_then"]))
         return Record(exercise, results, tried, opened, then, told["revealed"] is True)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"this is no record of {exercise}") from error
 
 
@@ -126,10 +126,16 @@ def digest(text: str) -> str:
     return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()[:20]
 
 
-def answer_of(objects: Iterable[Any]) -> str:
-    """Returns the digest of the cells that define these objects, or "" where they aren't known."""
+def text_of(objects: Iterable[Any]) -> str:
+    """Returns the text of the cells that define these objects, or "" where one isn't known."""
     texts = dict.fromkeys(map(_cell_of, objects))
-    return digest("\n".join(texts)) if texts and "" not in texts else ""
+    return "" if "" in texts else "\n".join(texts)
+
+
+def answer_of(objects: Iterable[Any]) -> str:
+    """Returns the digest of the cells that define these objects, or "" where one isn't known."""
+    text = text_of(objects)
+    return digest(text) if text else ""
 
 
 def _cell_of(thing: Any) -> str:
