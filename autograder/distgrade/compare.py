@@ -153,6 +153,9 @@ def compare_leaf(leaf: Pair, *, rtol: float, n: int | None = None) -> Symptom | 
         return None
     if type(got) is not type(expected):
         return _kinds(leaf.path, got, expected, n)
+    if isinstance(got, bool):
+        seen = "yes, where no is right" if got else "no, where yes is right"
+        return Symptom("values", name(leaf.path, n), seen)
     return Symptom("values", name(leaf.path, n), f"{kind_of(got)} that is not the right one")
 
 
@@ -207,7 +210,9 @@ def _number_seen(got, expected) -> str:
     if expected and got:
         ratio = Fraction(got) / Fraction(expected) if math.isfinite(expected) else None
         if ratio is not None and abs(ratio) < 10**9:
-            return f"{float(ratio):.6g} times the right value"
+            times = f"{float(ratio):.6g}"
+            off = f"off by {float(abs(ratio - 1)):.3g} of the right value"
+            return off if times == "1" else f"{times} times the right value"
     return f"{kind_of(got)} that is not the right one"
 
 
@@ -230,7 +235,7 @@ def _compare_arrays(leaf: Pair, rtol: float, n: int | None) -> Symptom | None:
         return None
     count, total = int(differs.sum()), differs.numel()
     scale = ratio_of(got, expected)
-    if scale is not None:
+    if scale is not None and f"{scale:.6g}" != "1":
         return Symptom("values", what, f"every value is {scale:.6g} times the right one")
     largest = expected.abs().max().item()
     far = (got - expected).abs().max().item()

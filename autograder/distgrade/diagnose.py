@@ -1,7 +1,7 @@
 """From symptom to one sentence: the known wrong answers first, then patterns found in the data."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 import torch
@@ -11,23 +11,29 @@ from distgrade.engine import Observation, ObservedError, observe_here
 from distgrade.exercise import Case, Exercise
 from distgrade.references import FROZEN_SEED
 
+ROUNDING = 1e-9  # of the largest value: as far as two ways to make one mistake may round apart
 HEAD = 40  # characters of an error message that tell what it is about
 
 
-def known_wrong(exercise: Exercise, observations: Sequence[Observation], lost: set[str]) -> str:
+def known_wrong(
+    exercise: Exercise, observations: Sequence[Observation], lost: set[str], symptom: Callable
+) -> str:
     """Return the sentence of the wrong answer that gives these very observations, or "".
 
-    `lost` are the groups that failed. If others than MEASURED are among them, the measured ones
-    may differ: what is measured there depends on how an answer is written.
+    Where none does, of one that fails just so (`same_failure`); `symptom` gives an observation's
+    first symptom, or None. `lost` are the groups that failed. If others than MEASURED are among
+    them, the measured ones may differ: what is measured there depends on how an answer is written.
     """
     measured = set(exercise.measured)
     frozen = {o.case_index: o for o in observations if o.seed == FROZEN_SEED}
-    for spare in [set(), measured] if measured and lost - measured else [set()]:
-        for sentence, theirs in wrong_observations(exercise):
-            theirs = [o for o in theirs if exercise.cases[o.case_index].group not in spare]
-            mine = [frozen.get(other.case_index) for other in theirs]
-            if all(map(partial(same_observation, exercise), mine, theirs)):
-                return sentence
+    spares = [set(), measured] if measured and lost - measured else [set()]
+    for alike in (same_observation, partial(same_failure, symptom=symptom)):
+        for spare in spares:
+            for sentence, theirs in wrong_observations(exercise):
+                theirs = [o for o in theirs if exercise.cases[o.case_index].group not in spare]
+                pairs_of_both = ((frozen.get(other.case_index), other) for other in theirs)
+                if all(alike(exercise, one, other) for one, other in pairs_of_both):
+                    return sentence
     return ""
 
 
@@ -50,8 +56,34 @@ def same_observation(exercise: Exercise, one: Observation | None, other: Observa
         asked = case.expects.__name__ if case.expects else None
         right = [asked in (e.kind, *e.kinds) for e in (one.error, other.error)]
         return all(right) or _same_error(one.error, other.error)
+    return _equal(one.tree, other.tree, exercise.tolerance.rtol)
+
+
+def same_failure(
+    exercise: Exercise, one: Observation | None, other: Observation, symptom: Callable
+) -> bool:
+    """Say whether two observations pass, or fail alike: the same values of what is told of them.
+
+    What is not told of may differ: bytes that a case doesn't count, how sums were rounded.
+    """
+    if one is None:
+        return False
+    mine, theirs = symptom(one), symptom(other)
+    if mine is None or theirs is None:
+        return mine is theirs
+    if one.error is not None or other.error is not None:
+        return same_observation(exercise, one, other)
+    key = _subject(mine)
+    trees = [
+        tree[key] if isinstance(tree, dict) and key in tree else tree
+        for tree in (one.tree, other.tree)
+    ]
+    return _subject(theirs) == key and _equal(*trees, max(exercise.tolerance.rtol, ROUNDING))
+
+
+def _equal(one, other, rtol: float) -> bool:
     try:
-        return equal(one.tree, other.tree, rtol=exercise.tolerance.rtol)
+        return equal(one, other, rtol=rtol)
     except TypeError:  # a leaf that no reference can hold, such as a foreign object
         return False
 
@@ -122,11 +154,23 @@ def _transposed(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
     return []
 
 
+def _single_precision(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
+    for leaf in (bad := _bad(leaves, rtol)):
+        if leaf.got.dtype != torch.float64 or leaf.got.shape != leaf.expected.shape:
+            return []
+        far = (leaf.got - leaf.expected).abs().max().item()
+        if not ROUNDING < far / (leaf.expected.abs().max().item() or 1.0) < 1e-6:
+            return []
+    return ["Right to seven digits or so: something on the way is float32."] if bad else []
+
+
 def _scaled(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
     ratios = {ratio_of(*_doubles(leaf)) for leaf in _bad(leaves, rtol)}
     if None in ratios or len({round(r, 9) for r in ratios}) != 1:
         return []
     ratio = ratios.pop()
+    if f"{ratio:.6g}" == "1":
+        return []
     sentences = {
         n: "Too large by exactly the world size: something counts once per rank.",
         n and 1 / n: "Too small by exactly the world size: a mean in place of a sum?",
@@ -138,7 +182,8 @@ def _scaled(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
         for factor, sentence in sentences.items()
         if factor is not None and factor != 1 and math.isclose(ratio, factor, rel_tol=1e-9)
     ]
-    return [*found, f"Every value is multiplied by {ratio:.6g}, whatever the number of ranks."]
+    whatever = ", whatever the number of ranks" if n else ""
+    return [*found, f"Every value is multiplied by {ratio:.6g}{whatever}."]
 
 
 def _zeros(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
@@ -215,6 +260,7 @@ def _tail(leaves: list[Pair], n: int | None, rtol: float) -> list[str]:
 
 PATTERNS = (
     _transposed,
+    _single_precision,
     _scaled,
     _zeros,
     _not_reduced,

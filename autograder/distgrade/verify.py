@@ -7,7 +7,7 @@ import pkgutil
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from distgrade import diagnose, references
 from distgrade.compare import Symptom, compare, misformed, structure
@@ -74,19 +74,26 @@ def grade(exercise: Exercise, observations: Sequence[Observation]) -> Outcome:
         return whole
     failures, fresh = [], []
     for o in sorted(observations, key=lambda o: (o.case_index, seeds.index(o.seed))):
-        is_frozen = o.seed == references.FROZEN_SEED and o.case_index < len(frozen)
-        expected = (
-            frozen[o.case_index]
-            if is_frozen
-            else references.expected(exercise, o.case_index, o.seed)
-        )
+        expected, is_frozen = _expected(exercise, frozen, o)
         fresh += [] if is_frozen else [expected]
         symptoms = symptoms_of(exercise, o, expected)
         if symptoms:
             case = exercise.cases[o.case_index]
             failures.append(_Failure(case, o, tuple(symptoms), expected))
     references.telling_together(exercise, fresh)
-    return _outcome(exercise, observations, failures)
+    return _outcome(exercise, observations, failures, partial(_first, exercise, frozen))
+
+
+def _expected(exercise: Exercise, frozen: Sequence, o: Observation) -> tuple[object, bool]:
+    """Return the right answer of a case with a seed, and whether it is a frozen one."""
+    if o.seed == references.FROZEN_SEED and o.case_index < len(frozen):
+        return frozen[o.case_index], True
+    return references.expected(exercise, o.case_index, o.seed), False
+
+
+def _first(exercise: Exercise, frozen: Sequence, o: Observation) -> Symptom | None:
+    """Return the first thing wrong with an observation, or None where its case passes."""
+    return next(iter(symptoms_of(exercise, o, _expected(exercise, frozen, o)[0])), None)
 
 
 def _set_up_here(exercise: Exercise, o: Observation) -> None:
@@ -219,7 +226,7 @@ def _advice(error: ObservedError) -> str:
     return lines[-1] if "DistError" in error.kinds and len(lines) > 1 else ""
 
 
-def _outcome(exercise: Exercise, observations: Sequence[Observation], failures) -> Outcome:
+def _outcome(exercise: Exercise, observations: Sequence[Observation], failures, symptom) -> Outcome:
     lost = {f.case.group for f in failures}
     points = float(sum(p for group, p in exercise.credit.items() if group not in lost))
     most = float(exercise.points)
@@ -228,7 +235,7 @@ def _outcome(exercise: Exercise, observations: Sequence[Observation], failures) 
         return Outcome(exercise.id, "passed", points, most, message)
     first = failures[0]
     message = "\n".join((_asked(exercise, first), _line(_seen(first))))
-    diagnosis = diagnose.known_wrong(exercise, observations, lost)
+    diagnosis = diagnose.known_wrong(exercise, observations, lost, symptom)
     diagnosis = diagnosis or _diagnosis(exercise, failures)
     status = "partial" if points else _status(failures)
     return Outcome(exercise.id, status, points, most, message, _line(diagnosis))

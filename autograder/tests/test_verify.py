@@ -11,7 +11,7 @@ from corpus import TOY, toy_room
 from distgrade import references
 from distgrade.codec import Elsewhere, Other
 from distgrade.compare import Symptom, ceiling, compare, equal
-from distgrade.diagnose import common_sentence, patterns
+from distgrade.diagnose import common_sentence, patterns, same_failure, same_observation
 from distgrade.engine import Observation, ObservedError, observe_here
 from distgrade.exercise import Case, GraderError
 from distgrade.verify import grade
@@ -56,6 +56,7 @@ def test_equal_trees_have_no_symptom():
         (torch.where(ONES == 7, float("inf"), ONES), "finite", "at [1, 2]"),
         (torch.where(ONES == 7, 8.0, ONES), "values", "1 of 12 values differ, the first at [1, 2]"),
         (ONES * 3, "values", "every value is 3 times the right one"),
+        (ONES * (1 + 3e-8), "values", "the largest difference is 3e-08 of the largest right value"),
         (ONES + 1, "values", "every value differs, the first at [0, 0]"),
     ],
 )
@@ -93,6 +94,13 @@ def test_shape_then_dtype_then_device_then_finite_then_values(got, kind, seen):
 )
 def test_numbers_and_texts(got, expected, ok):
     assert (first(got, expected) is None) == ok
+
+
+def test_a_number_is_never_told_to_be_the_right_one_times_one():
+    assert first(1.5, 0.5).seen == "3 times the right value"
+    assert first(0.5 * (1 + 1e-8), 0.5).seen == "off by 1e-08 of the right value"
+    assert first(True, False).seen == "yes, where no is right"
+    assert first(False, True).seen == "no, where yes is right"
 
 
 def test_branches_must_match():
@@ -159,6 +167,8 @@ SUM = sum(RANKS)
         ([SUM / 3] * 3, [SUM] * 3, "Too small by exactly the world size"),
         ([SUM * 9] * 3, [SUM] * 3, "world size squared"),
         ([SUM * 5] * 3, [SUM] * 3, "multiplied by 5"),
+        ([SUM * (1 + 3e-8)] * 3, [SUM] * 3, "float32"),
+        ([SUM * (1 + 1e-3)] * 3, [SUM] * 3, "multiplied by 1.001"),
         ([-SUM] * 3, [SUM] * 3, "sign"),
         ([SUM * 0] * 3, [SUM] * 3, "zeros"),
         (RANKS, [SUM] * 3, "add up to the right answer"),
@@ -261,6 +271,41 @@ def test_a_known_wrong_answer_gets_its_sentence_and_a_cousin_does_not(toy):
         return squared[0](x) * x
 
     assert grade(toy, observe_here(toy, (cubed,))).diagnosis == ""
+
+
+def test_a_known_wrong_answer_may_differ_in_what_its_cases_do_not_tell_of(toy):
+    x = torch.arange(4.0, dtype=torch.float64)
+
+    def symptom(o):
+        right = o.error is None and torch.equal(o.tree["y"], x + x)
+        return None if right else Symptom("values", "y on rank 0", "every value differs")
+
+    squares = Observation(0, 0, tree={"y": x * x, "calls": 1})
+    for tree, alike in (
+        ({"y": x * x, "calls": 2}, True),
+        ({"y": x * x * (1 + 1e-13), "calls": 1}, True),
+        ({"y": x * x * (1 + 1e-6), "calls": 1}, False),
+        ({"y": x + x, "calls": 1}, False),
+    ):
+        one = Observation(0, 0, tree=tree)
+        assert not same_observation(toy, one, squares)
+        assert same_failure(toy, one, squares, symptom) == alike
+    failed = Observation(0, 0, error=ObservedError("ValueError", "no"))
+    assert not same_failure(toy, failed, squares, symptom)
+    assert not same_failure(toy, None, squares, symptom)
+
+
+def test_a_wrong_answer_that_rounds_otherwise_gets_its_sentence_and_another_way_to_fail_none(toy):
+    squared = toy.wrong[0].objects()[0]
+
+    def rounded(x):
+        return squared(x) * (1 + 1e-13)
+
+    def squared_without_an_error(x):
+        return x * x
+
+    assert grade(toy, observe_here(toy, (rounded,))).diagnosis == "It is squared."
+    assert grade(toy, observe_here(toy, (squared_without_an_error,))).diagnosis == ""
 
 
 def test_what_is_measured_may_differ_from_a_known_wrong_answer_if_something_else_fails(toy):

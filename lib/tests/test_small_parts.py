@@ -60,6 +60,7 @@ def test_expect_equal_is_calm_and_short():
         (4, 3, "4"),
         (True, 1, "True"),
         (torch.ones(100), torch.zeros(100), "100 numbers"),
+        (torch.ones(2).double() * (1 + 1e-8), torch.ones(2).double(), "float32"),
     ]
     for got, expected, word in wrong:
         with pytest.raises(CheckFailed, match=word) as info:

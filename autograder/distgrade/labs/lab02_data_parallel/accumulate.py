@@ -242,6 +242,39 @@ def own_tokens():
     return accumulate
 
 
+@wrong("Each rank divides all ranks' sums by its own tokens: the tokens need a sum as well.")
+def sums_over_own_tokens():
+    import torch
+
+    def accumulate(comm, loss_fn, params, microbatches):
+        total, tokens = [torch.zeros_like(p) for p in params], 0
+        for microbatch in microbatches:
+            loss, count = loss_fn(params, microbatch)
+            grads = torch.autograd.grad(count * loss, params)
+            total = [t + g for t, g in zip(total, grads, strict=True)]
+            tokens += count
+        return [comm.all_reduce(t) / tokens for t in total]
+
+    return accumulate
+
+
+@wrong("A microbatch's tokens are what loss_fn says, not len(microbatch), which counts its parts.")
+def counts_parts():
+    import torch
+
+    def accumulate(comm, loss_fn, params, microbatches):
+        total, tokens = [torch.zeros_like(p) for p in params], 0
+        for microbatch in microbatches:
+            loss, _ = loss_fn(params, microbatch)
+            grads = torch.autograd.grad(len(microbatch) * loss, params)
+            total = [t + g for t, g in zip(total, grads, strict=True)]
+            tokens += len(microbatch)
+        everyone = comm.all_reduce(torch.tensor(tokens))
+        return [comm.all_reduce(t) / everyone for t in total]
+
+    return accumulate
+
+
 @also_right("backward adds up in .grad; sums and count travel in one message")
 def in_grad():
     import torch

@@ -115,6 +115,22 @@ dp_gradients_once_per_step = slip(
     "Under nn.DataParallel gradients are added into GPU 0 in every backward, not once per step.",
     ("microbatches * gradient_bytes", "gradient_bytes"),
 )
+once_per_step = slip(
+    two_formulas,
+    "nn.DataParallel sends in every microbatch: weights out, gradients in, each time.",
+    ("microbatches * weight_bytes", "weight_bytes"),
+    ("microbatches * gradient_bytes", "gradient_bytes"),
+)
+others_swapped = slip(
+    two_formulas,
+    "Out and in of the other GPUs are swapped: they take in weights and send gradients.",
+    ("[(grads, weights)]", "[(weights, grads)]"),
+)
+n_copies_of_weights = slip(
+    two_formulas,
+    "GPU 0 sends weights to the others alone: n - 1 copies, not n.",
+    ("first = (n - 1) * weights", "first = n * weights"),
+)
 sums_sent_back = slip(
     two_formulas,
     "The summed gradients don't go out again: GPU 0 updates, and the next forward copies weights.",
@@ -135,6 +151,11 @@ every_gpu_as_the_first = slip(
     two_formulas,
     "The weights come from GPU 0 and the gradients go there: no other GPU does as much as 0.",
     ("[first] + (n - 1) * [(grads, weights)]", "n * [first]"),
+)
+whole_ring = slip(
+    two_formulas,
+    "2 S is the limit for many GPUs: on a ring each sends 2 (n-1)/n of the gradients.",
+    ("2 * (n - 1) / n * gradient", "2 * gradient"),
 )
 half_a_ring = slip(
     two_formulas,

@@ -242,6 +242,31 @@ def count_in_float32():
     return ddp_gradient
 
 
+@wrong("The means are summed and divided by the samples: multiply each by its own count first.")
+def counts_forgotten():
+    import torch
+
+    def ddp_gradient(comm, loss_fn, params, batch):
+        total = comm.all_reduce(batch[0].new_tensor(len(batch[0])))
+        grads = torch.autograd.grad(loss_fn(params, batch), params)
+        return [comm.all_reduce(g) / total for g in grads]
+
+    return ddp_gradient
+
+
+@wrong("Losses are sent, and have no record for autograd then: take gradients, and send those.")
+def sends_the_loss():
+    import torch
+
+    def ddp_gradient(comm, loss_fn, params, batch):
+        count = batch[0].new_tensor(len(batch[0]))
+        share = count / comm.all_reduce(count)
+        loss = comm.all_reduce(share * loss_fn(params, batch))
+        return list(torch.autograd.grad(loss, params))
+
+    return ddp_gradient
+
+
 @also_right("the sum and the count in one message, divided at the end")
 def one_message():
     import torch

@@ -324,6 +324,37 @@ def momentum_averaged():
     return local_sgd
 
 
+@wrong("Gradients are averaged in each step, as in DDP: between means each rank uses its own.")
+def averages_gradients():
+    import torch
+
+    def local_sgd(comm, gradient, w, batches, samples, *, lr, momentum, period):
+        u = torch.zeros_like(w)
+        for batch in batches:
+            u = momentum * u + comm.all_reduce(gradient(w, batch), op="mean")
+            w = w - lr * u
+        return w
+
+    return local_sgd
+
+
+@wrong("The gradient goes into u whole: (1 - momentum) before it is another rule, Adam's.")
+def dampened():
+    import torch
+
+    def local_sgd(comm, gradient, w, batches, samples, *, lr, momentum, period):
+        share = samples / comm.all_reduce(w.new_tensor(samples))
+        u = torch.zeros_like(w)
+        for done, batch in enumerate(batches, start=1):
+            u = momentum * u + (1 - momentum) * gradient(w, batch)
+            w = w - lr * u
+            if done % period == 0 or done == len(batches):
+                w = comm.all_reduce(share * w)
+        return w
+
+    return local_sgd
+
+
 @wrong("The momentum is left out: u = momentum * u + gradient, and the step is lr * u.")
 def no_momentum():
     def local_sgd(comm, gradient, w, batches, samples, *, lr, momentum, period):

@@ -227,6 +227,21 @@ def excess_carried():
     return make_buckets
 
 
+@wrong("A last bucket without params: where nothing is left over, none is needed.")
+def empty_bucket():
+    def make_buckets(sizes, cap_bytes, first_cap_bytes):
+        buckets, bucket, filled, cap = [], [], 0, first_cap_bytes
+        for i in reversed(range(len(sizes))):
+            bucket.append(i)
+            filled += sizes[i]
+            if filled >= cap:
+                buckets.append(bucket)
+                bucket, filled, cap = [], 0, cap_bytes
+        return [*buckets, bucket]
+
+    return make_buckets
+
+
 @also_right("by the room that is left in the bucket")
 def room_left():
     def make_buckets(sizes, cap_bytes, first_cap_bytes):

@@ -182,6 +182,21 @@ no_feedback = slip(
     "Nothing is fed back: what a bit can't say is kept in error, and added in the next step.",
     ("gradient + error", "gradient"),
 )
+error_not_returned = slip(
+    two_gathers,
+    "The new state has no error in it: what a bit can't say has to be there in the next step.",
+    ('"error": error}', '"error": torch.zeros_like(w)}'),
+)
+bits_as_numbers = slip(
+    two_gathers,
+    "A bit of 0 counts as nothing here: it stands for the sign -1, so for -scale.",
+    ("torch.where(signs == 1, scales, -scales)", "torch.where(signs == 1, scales, 0 * scales)"),
+)
+filled_up_bits = slip(
+    two_gathers,
+    "unpackbits gives whole bytes: count=d drops the bits that only fill up the last one.",
+    (", count=len(w)", ""),
+)
 error_subtracted = slip(
     two_gathers,
     "The feedback has the wrong sign: own - sent is what is still owed, so it is added.",

@@ -131,6 +131,17 @@ def starts_with_the_first_gradient():
     return overlapped_step_time
 
 
+@wrong("A bucket leaves with its first gradient; and the step lasts at least until backward ends.")
+def first_gradient_and_no_backward():
+    def overlapped_step_time(forward_s, backward_s, buckets, reduce_s):
+        free = forward_s
+        for bucket, reduce in zip(buckets, reduce_s, strict=True):
+            free = max(free, forward_s + sum(backward_s[max(bucket) :])) + reduce
+        return free
+
+    return overlapped_step_time
+
+
 @wrong("A bucket leaves before its last gradient is computed: count that param's time too.")
 def one_gradient_early():
     def overlapped_step_time(forward_s, backward_s, buckets, reduce_s):

@@ -265,6 +265,24 @@ def in_place():
     return async_sgd
 
 
+@wrong(
+    "`w -= ...` changes the tensor that lists and copies hold, too: w = w - ... makes a new one."
+)
+def results_share_memory():
+    def async_sgd(gradient, w0, lr, arrivals, workers):
+        w = w0.clone()
+        copies, version = [w0.clone() for _ in range(workers)], [0] * workers
+        weights, staleness = [], []
+        for push, worker in enumerate(arrivals):
+            w -= lr * gradient(copies[worker], worker)
+            weights.append(w)
+            staleness.append(push - version[worker])
+            copies[worker], version[worker] = w, push + 1
+        return weights, staleness
+
+    return async_sgd
+
+
 @wrong("w0 itself takes the steps: clone it first, and hand out clones.")
 def w0_changed():
     def async_sgd(gradient, w0, lr, arrivals, workers):

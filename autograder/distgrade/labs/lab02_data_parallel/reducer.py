@@ -338,6 +338,16 @@ unused_never_launched = slip(
     ),
     ("self.handles, strict=True", "self.handles"),
 )
+unused_left_out = slip(
+    by_number,
+    "Unused params keep a bucket from being launched, and have no mean: count them as zeros.",
+    (
+        "        for bucket in self.buckets[len(self.handles) :]:\n"
+        "            self.launch(bucket)\n        means = {}",
+        "        means = dict.fromkeys(range(len(self.params)))",
+    ),
+    ("self.handles, strict=True", "self.handles"),
+)
 each_ranks_own_order = slip(
     by_number,
     "Each rank cuts anew by its own order, so the buckets differ: all need rank 0's.",

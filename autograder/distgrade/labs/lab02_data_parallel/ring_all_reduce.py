@@ -9,7 +9,7 @@ Source: Patarasuk and Yuan (2009), section 3. Oracle: Python's integers, added e
 """
 
 from distgrade.compare import Symptom, ceiling, compare, name, told_as_changed
-from distgrade.exercise import Case, Exact, also_right, wrong
+from distgrade.exercise import Case, Exact, also_right, slip, wrong
 
 NAMES = ("ring_all_reduce",)
 FORBID = ()
@@ -348,6 +348,20 @@ def straight_to_the_owner():
 
     return ring_all_reduce
 
+
+second_round_from_its_own = slip(
+    to_the_left,
+    "The second round starts from chunk r again: the finished chunk is the one that came last.",
+    ("(rank + hop - 1) % n, (rank + hop) % n", "(rank + hop) % n, (rank + hop + 1) % n"),
+)
+one_hop_too_many = slip(
+    to_the_left,
+    "One hop of adding too many: n - 1 bring every rank's term, the next brings one twice.",
+    (
+        "for hop in range(n - 1):\n        out, into = (rank + hop) % n",
+        "for hop in range(n):\n        out, into = (rank + hop) % n",
+    ),
+)
 
 _TURNED = (
     "straight_to_the_owner ring_all_reduce: ((rank + shift) % n, (rank - shift) % n)"

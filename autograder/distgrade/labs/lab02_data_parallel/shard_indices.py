@@ -97,8 +97,9 @@ def judge(got, expected, case):
     def occurrences(parts):
         return torch.cat(parts).bincount(minlength=case.samples)
 
-    def told(key, rank, seen, kind="values"):
-        return Symptom(kind, name((key, rank), case.n) if rank is not None else key, seen)
+    def told(key, rank, seen, kind="values", look=""):
+        what = name((key, rank), case.n) if rank is not None else key
+        return Symptom(kind, what, seen, look)
 
     symptoms = []
     for key in expected:
@@ -111,24 +112,37 @@ def judge(got, expected, case):
         lengths = [sorted(map(len, tree[key])) for tree in (got, expected)]
         if lengths[0] != lengths[1]:
             seen = f"ranks have {', '.join(str(len(part)) for part in got[key])} samples"
-            symptoms.append(told(key, None, seen))
+            look = {
+                "drop": "All ranks have equally many, and as many as there are for all of them.",
+                "pad": "All ranks have equally many, and no more than hold every sample.",
+                "all": "Counts differ by one at most: the rest is shared out too.",
+            }[case.mode]
+            symptoms.append(told(key, None, seen, look=look))
         elif not torch.equal(mine.sort().values, right.sort().values):
-            lost, twice = int((mine == 0).sum()), int((mine > 1).sum())
-            seen = f"{lost} of {case.samples} samples occur nowhere, {twice} more than once"
-            symptoms.append(told(key, None, seen))
+            lost, most = int((mine == 0).sum()), int(mine.max())
+            seen = f"{lost} of {case.samples} samples occur nowhere, one occurs {most} times"
+            look = "Repeat as evenly as possible: no sample again before all others were repeated."
+            if lost > (right == 0).sum():
+                look = "Shuffle once, alike on every rank, then share out: each has its place once."
+            symptoms.append(told(key, None, seen, look=look))
     first, again, other = (got[key] for key in expected)
     for rank, (one, two) in enumerate(zip(first, again, strict=True)):
         if not torch.equal(one, two):
             seen = "another answer where the same was asked for"
-            symptoms.append(told("samples asked for again", rank, seen))
+            look = "The seed alone decides: take a generator from it, not the global random state."
+            symptoms.append(told("samples asked for again", rank, seen, look=look))
     if case.samples > 2 and symptoms == []:
         if torch.equal(torch.cat(first), torch.cat(other)):
-            symptoms.append(told("samples with another seed", None, "the same order again"))
+            look = "Nothing is shuffled: the seed should choose the order."
+            symptoms.append(
+                told("samples with another seed", None, "the same order again", look=look)
+            )
         elif case.n > 1 and all(
             set(one.tolist()) == set(two.tolist()) for one, two in zip(first, other, strict=True)
         ):
             seen = "every rank has the samples that it had before"
-            symptoms.append(told("samples with another seed", None, seen))
+            look = "Shuffle all samples before they are shared out, not each rank's own."
+            symptoms.append(told("samples with another seed", None, seen, look=look))
         if torch.equal(torch.cat(first), torch.cat(expected["samples"])):
             symptoms.append(told("samples", None, "they are not shuffled"))
     return symptoms
@@ -282,6 +296,41 @@ def global_state():
         if mode == "pad":
             order = [order[i % samples] for i in range(-(-samples // size) * size)]
         return order[rank::size]
+
+    return shard_indices
+
+
+@wrong("Any mode will do here: one that is not “drop”, “pad” or “all” should raise ValueError.")
+def any_mode():
+    import random
+
+    def shard_indices(samples, size, rank, *, seed, mode):
+        order = list(range(samples))
+        random.Random(seed).shuffle(order)
+        if mode == "drop":
+            order = order[: samples // size * size]
+        if mode == "pad":
+            order = [order[i % samples] for i in range(-(-samples // size) * size)]
+        return order[rank::size]
+
+    return shard_indices
+
+
+@wrong("The last rank takes all of the rest: counts should differ by one at most.")
+def rest_to_the_last():
+    import random
+
+    def shard_indices(samples, size, rank, *, seed, mode):
+        if mode not in ("drop", "pad", "all"):
+            raise ValueError(f"no mode {mode!r}")
+        order = list(range(samples))
+        random.Random(seed).shuffle(order)
+        each = samples // size
+        if mode == "pad":
+            each = -(-samples // size)
+            order = [order[i % samples] for i in range(each * size)]
+        last = mode == "all" and rank == size - 1
+        return order[rank * each : None if last else (rank + 1) * each]
 
     return shard_indices
 

@@ -213,6 +213,22 @@ stage_0_only = slip(
     ("for row in timeline for _, start, end in row)\n", "for _, start, end in timeline[0])\n"),
     ("len(timeline) * makespan", "makespan"),
 )
+each_to_its_own_end = slip(
+    by_gaps,
+    "Each stage is measured to the end of its own last op: all of them wait for the step's end.",
+    (
+        "makespan = max(row[-1][2] for row in timeline)",
+        "makespan = sum(r[-1][2] for r in timeline)",
+    ),
+    ("idle += makespan - before", "pass"),
+    ("return idle / makespan / len(timeline)", "return idle / makespan"),
+)
+between_ops_alone = slip(
+    by_gaps,
+    "Only gaps between ops are counted: a stage also waits before its first op and after its last.",
+    ("before = 0\n", "before = row[0][1]\n"),
+    ("idle += makespan - before", "pass"),
+)
 ends_alone = slip(
     by_gaps,
     "A stage is idle until the step ends, not only until its own last op ends.",
@@ -257,6 +273,12 @@ stage_0_for_all = slip(
     by_difference,
     "Stage 0's peak stands for all stages: count each stage's own ops.",
     ("return peaks", "return peaks[:1] * len(timeline)"),
+)
+two_parts_alone = slip(
+    by_difference,
+    "An op may have a third part, its chunk: take op[0] for the kind, and unpack no further.",
+    ("for op, _, _ in row:", "for (kind, i), _, _ in row:"),
+    ('op[0] == "F"', 'kind == "F"'),
 )
 ends_do_not_free = slip(
     stage_by_stage,

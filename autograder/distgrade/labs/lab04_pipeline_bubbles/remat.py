@@ -353,6 +353,11 @@ first_stage_without_graph = slip(
     "A first stage's x needs no gradient, but its weights do: give autograd a tensor that does.",
     ("torch.zeros(0, requires_grad=True)", "torch.zeros(0)"),
 )
+without_a_record = slip(
+    inner_backward,
+    "In backward nothing is recorded unless you ask: run the stage under torch.enable_grad().",
+    ("with torch.enable_grad():", "if True:"),
+)
 every_input_needs_one = slip(
     inner_backward,
     "Not every x can have a gradient: numbers of words can't, a first stage's input need not.",

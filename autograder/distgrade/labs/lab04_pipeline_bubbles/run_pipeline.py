@@ -408,6 +408,12 @@ def by_end_times():
     return run_pipeline
 
 
+loss_for_everyone = slip(
+    by_end_times,
+    "More is sent than activations and their gradients: the loss stays on the last stage.",
+    ("return mean", "return comm.broadcast(torch.as_tensor(mean).double(), last)"),
+    ("def run_pipeline", "import torch\n\n\ndef run_pipeline"),
+)
 mean_of_means = slip(
     by_end_times,
     "Microbatches count alike here: one with more tokens counts for more, by its share of all.",

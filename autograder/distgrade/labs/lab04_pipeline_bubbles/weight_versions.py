@@ -163,6 +163,11 @@ from_the_start = slip(
     "The first microbatches get versions below 0: all that enter before an update use version 0.",
     ("min(i, p - 1 - stage)", "p - 1 - stage"),
 )
+below_the_start = slip(
+    by_gap,
+    "The first microbatches get versions below 0: version 0 is the start, nothing comes before it.",
+    ("gap = min(i, p - 1 - stage)", "gap = min(m, p - 1 - stage)"),
+)
 counted_after_the_update = slip(
     by_gap,
     "newest is the version when B starts: the update that follows it is not made yet.",
