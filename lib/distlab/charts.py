@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from math import atan2, degrees, hypot, log10
+from typing import Any
 
 from distlab import canvas
 from distlab.canvas import INK, MUTED, WIDTH_IN, Picture
+from distlab.stacks import spread
 
 LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
@@ -22,8 +24,9 @@ def scaling_line(
 
     Example: `scaling_line([1, 2, 4], {"measured": [0, 1, 1.5]}, xlabel="ranks t", ylabel="...")`.
     """
-    figure = canvas.figure(3.4)
-    axes = figure.add_axes((0.10, 0.16, 0.70, 0.70))
+    height_in, tall = 3.4, 0.70
+    figure = canvas.figure(height_in)
+    axes = figure.add_axes((0.10, 0.16, 0.70, tall))
     tops = [max(ys) for ys in lines.values()]
     if ideal is not None:
         label, ys = ideal
@@ -32,17 +35,40 @@ def scaling_line(
         start = (x[0], ys[0])
         axes.annotate(label, start, (2, 5), textcoords="offset points", fontsize=9.5, color=MUTED)
     for (name, ys), colour in zip(lines.items(), LINE_COLOURS, strict=False):
-        axes.plot(x, ys, "o-", color=colour, linewidth=2, markersize=5)
-        end, beside = (x[-1], ys[-1]), {"textcoords": "offset points", "va": "center"}
-        axes.annotate(name, end, (8, 0), fontsize=10.5, color=colour, **beside)
-    axes.set_ylim(0, max(tops) * 1.15)
-    axes.set_xticks(x)
+        line = {"color": colour, "linewidth": 2, "markersize": 5, "clip_on": False, "zorder": 3}
+        axes.plot(x, ys, "o-", label=name, **line)  # over the axis, where it is 0
+    axes.set(ylim=(0, max(tops) * 1.15), xticks=x)
+    axes.set_xlim(right=x[-1])  # names stand beside the axes: no line runs through one
+    if all(float(y).is_integer() for ys in lines.values() for y in ys):
+        axes.yaxis.get_major_locator().set_params(integer=True)
+    name_ends(axes, axes.lines[-len(lines) :], tall * height_in)
     canvas.style(axes, xlabel, ylabel, title)
     words = [f"{name} goes from {ys[0]:.3g} to {ys[-1]:.3g}" for name, ys in lines.items()]
     if ideal is not None:
         words.append(f"a dashed line, {ideal[0]}, ends at {ideal[1][-1]:.3g}")
     alt = f"{title or ylabel}. {ylabel} against {xlabel}, {x[0]} to {x[-1]}: {'; '.join(words)}."
     return Picture(figure, alt)
+
+
+def name_ends(axes: Any, lines: Sequence[Any], tall_in: float) -> None:
+    """Writes each line's name beside its end, spread out where ends lie close together.
+
+    The axes end where the lines end, and are `tall_in` inches high.
+    """
+    inch = axes.transAxes.inverted()  # ends as heights on the axes, in inches
+    lines = sorted(lines, key=lambda line: line.get_ydata()[-1])
+    at = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in lines]
+    heights = [y * tall_in for _, y in inch.transform(axes.transData.transform(at))]
+    for line, place in zip(lines, spread(heights, [0.09] * len(lines), tall_in), strict=True):
+        axes.text(
+            1.02,
+            place / tall_in,
+            line.get_label(),
+            transform=axes.transAxes,
+            color=line.get_color(),
+            fontsize=10,
+            va="center",
+        )
 
 
 def roofline(

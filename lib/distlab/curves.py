@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from distlab import canvas
 from distlab.canvas import Picture
-from distlab.charts import LINE_COLOURS
+from distlab.charts import LINE_COLOURS, name_ends
 from distlab.memory import in_unit, size_text
-from distlab.stacks import spread
 
 _MANY_COLOURS = (*LINE_COLOURS, "#E69F00", "#56B4E9")
 
@@ -82,21 +81,7 @@ def loss_curves(
         axes.plot(x, ys, color=colour, linewidth=1.8, label=name)
     top = max(map(max, curves.values()))
     axes.set(yscale="log", xlim=(x[0], x[-1]), ylim=(low / 1.15, top * 1.15))
-    inch = axes.transAxes.inverted()  # ends as heights on the axes, in inches
-    lines = sorted(axes.lines, key=lambda line: line.get_ydata()[-1])
-    at = [(x[-1], line.get_ydata()[-1]) for line in lines]
-    heights = [y * tall * height_in for _, y in inch.transform(axes.transData.transform(at))]
-    places = spread(heights, [0.09] * len(lines), tall * height_in)
-    for line, place in zip(lines, places, strict=True):
-        spot = (1.02, place / (tall * height_in))
-        axes.text(
-            *spot,
-            line.get_label(),
-            transform=axes.transAxes,
-            color=line.get_color(),
-            fontsize=10,
-            va="center",
-        )
+    name_ends(axes, axes.lines, tall * height_in)
     axes.xaxis.set_major_formatter("{x:,.10g}")
     axes.yaxis.set_major_formatter("{x:,.4g}")
     axes.yaxis.set_minor_formatter("")

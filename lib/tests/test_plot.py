@@ -135,6 +135,23 @@ def test_a_scaling_line_draws_the_data_the_ideal_dashed_and_names_both():
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("ranks t", "bytes sent / S")
 
 
+def test_names_of_lines_stand_beside_the_axes_and_apart():
+    picture = plot.scaling_line(
+        [1, 2, 4],
+        {"stage 0": [0, 3, 3], "stage 1": [0, 1, 0], "stage 2": [0, 0, 0]},
+        xlabel="microbatch",
+        ylabel="updates",
+    )
+    picture.figure.draw_without_rendering()
+    axes = picture.figure.axes[0]
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == 3
+    assert all(box.x0 > axes.bbox.x1 for box in boxes)  # so no axis runs through a name
+    for one, other in itertools.combinations(boxes, 2):
+        assert not one.padded(-1).overlaps(other.padded(-1))
+    assert all(float(tick).is_integer() for tick in axes.get_yticks())
+
+
 def test_the_alternative_text_says_what_the_picture_shows_and_is_escaped():
     x = plot.Matrix("X", (2, 4), "activations", "columns")
     picture = plot.shard_map(x, ranks=2, title='a "b" <c>')
