@@ -124,12 +124,26 @@ def test_only_root_is_told_so_to_jupyter(monkeypatch):
     assert "--allow-root" not in work.lab_command({})
 
 
+def test_without_a_start_page_the_reason_is_one_line(root, said):
+    fill(root, said)
+    said.clear()
+    program = root / "python"
+    program.write_text(
+        "#!/bin/sh\necho a long story >&2; echo No module named distlab >&2; exit 1\n"
+    )
+    program.chmod(0o755)
+    work.write_start_page(root, str(program), {}, said.append)
+    assert said == ["No module named distlab"]
+    assert not (root / "work" / work.START).exists()
+
+
 @pytest.mark.slow
 def test_the_lab_opens_offline_shows_validate_alone_and_leaves_nothing_running(
     repository, root, tmp_path
 ):
     (root / ".venv").mkdir()
-    (root / ".venv" / "bin").symlink_to(Path(sys.prefix) / "bin")
+    for name in ("bin", "lib", "pyvenv.cfg"):
+        (root / ".venv" / name).symlink_to(Path(sys.prefix) / name)
     (root / "lib").mkdir()
     (root / "lib" / "jupyter").symlink_to(repository / "lib" / "jupyter")
     program = (
@@ -155,11 +169,12 @@ def test_the_lab_opens_offline_shows_validate_alone_and_leaves_nothing_running(
         }
         parts = ("assignment-list", "course-list", "create-assignment", "formgrader", "menu")
         assert off == {f"@jupyter/nbgrader:{part}" for part in parts}
-        base, token = url.split("lab?token=")
+        base, token = url.split("lab/tree/start.ipynb?token=")
         request = urllib.request.Request(
             f"{base}api/contents/{NOTEBOOK}?content=0", headers={"Authorization": f"token {token}"}
         )
         assert json.load(urllib.request.urlopen(request, timeout=60))["name"] == f"{LAB}.ipynb"
+        assert (root / "work" / work.START).exists()
     finally:
         child.send_signal(signal.SIGTERM)
         code = child.wait(timeout=60)
