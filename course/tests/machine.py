@@ -1,9 +1,8 @@
 """A machine for one course folder: its own .venv, its own set-up, and nothing from the network.
 
-What pip would have fetched is linked from the environment that runs the tests: the packages of the
-folder's requirements.lock and no other. `make setup` then finds them there and adds the folder's
-own packages, as on a machine whose owner has run it before. pip is told to fetch nothing, so it can
-replace nothing either.
+What pip would have fetched comes from the environment that runs the tests, by hard links where the
+disk is the same: the packages of the folder's requirements.lock and no other. `make setup` then
+finds them and adds the folder's own packages. pip is told to fetch nothing, so it replaces nothing.
 """
 
 import os
@@ -27,24 +26,25 @@ def prepare(root: Path) -> None:
     site = Path(sysconfig.get_path("purelib", vars={"base": str(venv)}))
     lock = (root / "requirements.lock").read_text("utf-8")
     for name in ["pip", *re.findall(r"^([^#\s=]+)==", lock, re.M)]:
-        link(metadata.distribution(name), site, venv)
+        bring(metadata.distribution(name), site, venv)
     here = Path(sys.prefix)
     for folder in ("share", "etc"):  # JupyterLab's extensions, the kernel
         if (here / folder).is_dir() and not (venv / folder).exists():
             (venv / folder).symlink_to(here / folder)
 
 
-def link(package: metadata.Distribution, site: Path, venv: Path) -> None:
-    """Puts one installed package into another environment."""
-    for top in {path.parts[0] for path in package.files} - {"..", "__pycache__"}:
-        source, target = Path(str(package.locate_file(top))), site / top
-        if top.endswith(".dist-info"):
-            shutil.copytree(source, target)  # a copy: what belongs to bin/ and share/ isn't there
-            record = (target / "RECORD").read_text("utf-8").splitlines()
-            kept = [line for line in record if not line.startswith("../")]
-            (target / "RECORD").write_text("\n".join(kept) + "\n", "utf-8")
-        elif source.exists() and not target.exists():
-            target.symlink_to(source)
+def bring(package: metadata.Distribution, site: Path, venv: Path) -> None:
+    """Puts one installed package into another environment: files of its own, its programs anew."""
+    for path in package.files:
+        if path.parts[0] == "..":
+            continue  # in bin/ or share/
+        source, target = Path(str(package.locate_file(path))), site / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.name == "RECORD" and len(path.parts) == 2:
+            kept = [x for x in source.read_text("utf-8").splitlines() if x[:3] != "../"]
+            target.write_text("\n".join(kept) + "\n", "utf-8")
+        elif source.is_file():
+            copy(source, target)
     for command in package.entry_points.select(group="console_scripts"):
         program = venv / "bin" / command.name
         first = command.attr.partition(".")[0]
@@ -53,6 +53,19 @@ def link(package: metadata.Distribution, site: Path, venv: Path) -> None:
             f"sys.exit({command.attr}())\n"
         )
         program.chmod(0o755)
+
+
+def copy(source: Path, target: Path) -> None:
+    """Makes a file appear at another place; without a copy of its bytes where the disk allows."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)  # the time as well: what is compiled goes by it
+
+
+def clear(root: Path) -> None:
+    """Removes the environment, so that no test leaves a gigabyte behind."""
+    shutil.rmtree(root / ".venv", ignore_errors=True)
 
 
 def variables(**more: str) -> dict[str, str]:

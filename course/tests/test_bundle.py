@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -179,7 +180,7 @@ def test_it_asks_for_no_package_that_only_teachers_or_tests_need(bundle):
 
 
 @whole("student")
-def student_(bundle, tmp_path_factory) -> Path:
+def student_(bundle, tmp_path_factory) -> Iterator[Path]:
     """The zip unpacked on a machine of its own, set up there."""
     place = tmp_path_factory.mktemp("student")
     shutil.unpack_archive(bundle.with_suffix(".zip"), place)
@@ -188,7 +189,8 @@ def student_(bundle, tmp_path_factory) -> Path:
     done = machine.shell(root, "make setup")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "Installing our own: lib ..." in done.stdout
-    return root
+    yield root
+    machine.clear(root)
 
 
 def ran(root: Path, notebooks: list[Path]) -> dict[str, dict[str, dict]]:
