@@ -210,13 +210,14 @@ def canon(notebooks: tuple[Path, ...], only_check: bool) -> None:
 @main.command("new-exercise")
 @click.argument("exercise")
 def new_exercise(exercise: str) -> None:
-    """Write the room and the notebook section of a new EXERCISE, such as lab03.row_linear."""
+    """Write room, notebook section and hints of a new EXERCISE, such as lab03.row_linear."""
     from distgrade import scaffold
 
     course = find_course()
-    room, notebook = scaffold.new_exercise(course, exercise)
+    room, notebook, hints = scaffold.new_exercise(course, exercise)
     click.echo(f"{room.relative_to(course.root)}: the grader's room, with TODOs")
     click.echo(f"{notebook.relative_to(course.root)}: a section at its end, with TODOs")
+    click.echo(f"{hints.relative_to(course.root)}: its hints, with TODOs")
     click.echo("Fill the TODOs, then: distgrade refs, distgrade release, make check.")
 
 

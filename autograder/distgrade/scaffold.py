@@ -1,4 +1,4 @@
-"""Writes the two places of a new exercise: its room, and its section in the lab's notebook.
+"""Writes the places of a new exercise: its room, its section in the lab's notebook, its hints.
 
 What is written is complete in form and open in content: it can be imported, every gap is marked
 TODO, and the repository's tests are red until each is filled.
@@ -107,8 +107,25 @@ grade("{exercise}", {name})
 ### END HIDDEN TESTS"""
 
 
-def new_exercise(course: Course, exercise_id: str) -> tuple[Path, Path]:
-    """Writes the room and the notebook section of a new exercise; returns the two paths.
+HINTS = """
+## {name}
+
+### Nudge
+
+TODO: a question, or a small case to try, that leads to where the difficulty lies.
+
+### Idea
+
+TODO: the idea in words, without a line of the solution.
+
+### Outline
+
+TODO: the steps in order; leave this out where the idea says it all.
+"""
+
+
+def new_exercise(course: Course, exercise_id: str) -> tuple[Path, Path, Path]:
+    """Writes the room, the notebook section and the hints of a new exercise; returns the paths.
 
     Raises CourseError for an id that is malformed, has no lab, or is taken.
     """
@@ -134,7 +151,13 @@ def new_exercise(course: Course, exercise_id: str) -> tuple[Path, Path]:
         package.write_text(f'"""Rooms of {lab}."""\n', encoding="utf-8")
     room.write_text(_filled(ROOM, exercise_id), encoding="utf-8")
     write_canonical(notebook, nb)
-    return room, notebook
+    hints = course.root / "lib" / "distlab" / "learn" / "hints" / f"{prefix}.md"
+    hints.parent.mkdir(parents=True, exist_ok=True)
+    if not hints.exists():
+        hints.write_text(f"# Hints for lab {int(prefix[3:])}\n", encoding="utf-8")
+    with hints.open("a", encoding="utf-8") as file:
+        file.write(_filled(HINTS, exercise_id))
+    return room, notebook, hints
 
 
 def section(exercise_id: str) -> list[nbformat.NotebookNode]:

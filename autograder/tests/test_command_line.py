@@ -123,7 +123,7 @@ def test_find_course_says_where_it_looked(tmp_path):
 
 
 def test_a_new_exercise_is_a_room_that_loads_and_a_section_full_of_todos(copy):
-    room, notebook = new_exercise(copy, "lab03.all_mine")
+    room, notebook, hints = new_exercise(copy, "lab03.all_mine")
     text = room.read_text(encoding="utf-8")
     assert text.count("TODO") >= 5
     assert "{" + "name}" not in text
@@ -141,6 +141,8 @@ def test_a_new_exercise_is_a_room_that_loads_and_a_section_full_of_todos(copy):
     test = graded_cells(nb)["all_mine-test"]
     assert test.metadata.nbgrader.points == found.points
     assert 'grade("lab03.all_mine", all_mine)' in test.source
+    assert hints.name == "lab03.md"
+    assert "## all_mine\n\n### Nudge\n\nTODO" in hints.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def test_hints_go_from_a_nudge_to_the_idea_to_the_outline(exercise):
     assert "?" in nudge or nudge.endswith("."), "a nudge asks, or says what to try"
     assert "```" not in "".join(text for _, text in hints.hints_of(exercise))
     for _, text in hints.hints_of(exercise):
+        assert "TODO" not in text
         assert 8 <= len(text.split()) <= 160
 
 
