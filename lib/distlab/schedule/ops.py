@@ -14,6 +14,7 @@ stage c·p + s, so a microbatch goes round the ranks v times.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from distlab.errors import OrderError
@@ -137,7 +138,6 @@ class Coding:
 
 
 def _distinct(order: Sequence[Entry]) -> set[Op]:
-    try:
+    with suppress(OrderError, TypeError):  # groups, lists in place of tuples, or no ops at all
         return {op if type(op) is Op else _op(op) for op in set(order)}
-    except (OrderError, TypeError):  # groups, lists in place of tuples, or no ops at all
-        return {op for group in split_at(order) for op in group}
+    return {op for group in split_at(order) for op in group}
