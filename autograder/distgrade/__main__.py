@@ -12,8 +12,10 @@ def main() -> None:
     try:
         from distgrade.cli import main as command
     except ModuleNotFoundError as error:
-        words = "make setup mends it, distgrade doctor says what else is wrong"
-        sys.exit(f"distgrade: the package {error.name} is missing; {words}.")
+        sys.exit(
+            f"distgrade: the package {error.name} is missing; make setup mends it, "
+            "distgrade doctor says what else is wrong."
+        )
     command()
 
 

@@ -21,6 +21,7 @@ PUBLIC = (
     "AGENTS.md",
     "LICENSE",
     "postBuild",
+    "start",
     "release/**/*",
     "lib/*.py",
     "lib/*.mk",

@@ -18,7 +18,7 @@ ROOT = HERE.parents[1]
 ON_THE_SITE = (
     "course/*.md",
     "course/chapters/*.md",
-    "course/instructors/*.md",
+    "course/instructors/[!r]*.md",  # not the rubrics: they hold answers, and a search finds them
     "course/figures/*.svg",
     "course/examples/*.ipynb",
     "release/*/*.ipynb",

@@ -18,7 +18,6 @@ copyright = "the authors of this course. Text and pictures CC BY 4.0, code MIT"
 extensions = ["myst_nb"]
 language = os.environ.get("COURSE_LANGUAGE", "en")
 root_doc = "index"
-exclude_patterns = ["**/README.md"]
 
 # Markdown as GitHub reads it: $formulas$, links to files and to headings.
 myst_enable_extensions = ["dollarmath", "colon_fence"]
