@@ -12,6 +12,7 @@ cells are: code, fences and formulas aren't text. Whatever has no translation st
 
 import json
 import re
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -159,6 +160,8 @@ def load(path: Path) -> Catalog:
 
 def extract(out: Path) -> int:
     """Writes every catalogue, those of the pages as Sphinx makes them; returns how many."""
+    for half in KEPT:  # a page may be gone since
+        shutil.rmtree(out / half, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         pages = Path(folder, "pages")
         done = build.build("gettext", pages)
