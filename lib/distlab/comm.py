@@ -31,7 +31,10 @@ class Handle(Protocol):
 class Comm(Protocol):
     """One rank's handle on its group. All ranks of the group make the same collective calls.
 
-    `rank` counts from 0 within the group, `ranks` are the members' ranks in the whole run.
+    `rank` counts from 0 within the group, `size` is how many there are, `ranks` are the members'
+    ranks in the whole run. Every operation returns a tensor of its own and leaves its input as it
+    is; what comes back has no history for autograd. With `async_op=True` a collective is only
+    launched: the call returns a `Handle`, and `handle.wait()` the tensor.
     """
 
     rank: int
@@ -41,7 +44,10 @@ class Comm(Protocol):
     def all_reduce(
         self, x: "Tensor", op: str = "sum", *, async_op: bool = False
     ) -> "Tensor | Handle":
-        """Returns the reduction of every rank's `x`, on every rank. Sent: 2(n-1)/n of x's bytes."""
+        """Returns the reduction of every rank's `x`, on every rank. Sent: 2(n-1)/n of x's bytes.
+
+        `op` is "sum", "mean", "max", "min" or "prod". Shapes: every rank passes the same shape.
+        """
 
     def all_gather(self, x: "Tensor", dim: int = 0, *, async_op: bool = False) -> "Tensor | Handle":
         """Returns every rank's `x` joined along `dim` in rank order. Sent: (n-1) times x's bytes.
