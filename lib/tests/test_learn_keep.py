@@ -58,7 +58,7 @@ def test_a_new_place_gets_all_that_the_old_one_had(work, tmp_path):
     assert set(everything(other)) == {NOTEBOOK, f"{LAB}/notes.md", RECORD}
     assert (other / NOTEBOOK).read_text() == "mine"
     assert records.read_record(other, "lab03.shards").results["mine"].points == 3
-    assert str(told) == "2 files restored."
+    assert str(told) == "2 files restored, 0 were the same."
 
 
 def test_the_same_work_gives_the_same_zip_and_one_file(work):
@@ -76,10 +76,13 @@ def test_a_file_that_differs_is_kept_beside_and_results_are_joined(work, tmp_pat
     aside = f"{LAB}/{LAB}.mine-1.ipynb"
     assert (other / aside).read_text() == "another answer"
     assert told.replaced == {NOTEBOOK: aside}
-    assert f"{NOTEBOOK} is now {aside}" in str(told)
+    assert (
+        f"1 file restored, 1 were the same.\nYours is kept: {NOTEBOOK} is now {LAB}.mine-1"
+        in str(told)
+    )
     assert set(records.read_record(other, "lab03.shards").results) == {"mine", "another answer"}
     before = everything(other)
-    assert "2 were the same already" in str(keep.restore(other, data))
+    assert str(keep.restore(other, data)) == "0 files restored, 2 were the same."
     assert everything(other) == before  # once more changes nothing
 
 

@@ -51,7 +51,7 @@ def _packed(work: Path, link) -> str:
     from IPython.display import HTML, display
 
     place = keep.save(work)
-    size = f"{place.stat().st_size / 1e6:.1f} MB"
+    size = f"{place.stat().st_size / 1e3:,.0f} kB"
     with link:  # JupyterLab downloads what is marked so, and would open the rest as text
         display(HTML(f'<a href="{place.name}" download="{place.name}">{place.name}</a> ({size})'))
     return "Packed. Click the file's name to download it."

@@ -38,11 +38,10 @@ class Restored:
 
     def __str__(self) -> str:
         """Says it in one or a few lines."""
-        parts = [f"{len(self.new) + len(self.replaced)} files restored"]
-        if self.same:
-            parts.append(f"{len(self.same)} were the same already")
-        lines = ["; ".join(parts) + "."]
-        lines += [f"Yours is kept: {name} is now {aside}." for name, aside in self.replaced.items()]
+        count = len(self.new) + len(self.replaced)
+        lines = [f"{count} file{'s' * (count != 1)} restored, {len(self.same)} were the same."]
+        for name, aside in self.replaced.items():
+            lines.append(f"Yours is kept: {name} is now {PurePosixPath(aside).name}.")
         return "\n".join(lines)
 
 
