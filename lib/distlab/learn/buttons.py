@@ -8,7 +8,7 @@ from pathlib import Path
 from distlab.learn import keep, records
 
 LARGE = (
-    "Is the file larger than 5 MB? Drag it into the file list on the left, then run this cell "
+    "Is the file larger than 9 MB? Drag it into the file list on the left, then run this cell "
     "again: it is offered here."
 )
 
@@ -23,7 +23,7 @@ def keep_work() -> None:
         print("This is no work folder: `make lab` makes one, in work/.")
         return
     said, link = widgets.HTML(), widgets.Output()
-    wide = widgets.Layout(width="auto")
+    wide = widgets.Layout(width="auto", flex="0 0 auto")
     pack = widgets.Button(description="Pack my work to download", icon="download", layout=wide)
     upload = widgets.FileUpload(accept=".zip", description="Restore from a file", layout=wide)
     found = [p.name for p in sorted(work.glob("*.zip")) if keep.NAME.fullmatch(p.name)]
@@ -38,7 +38,8 @@ def keep_work() -> None:
 
     pack.on_click(on_pack)
     upload.observe(on_upload, names="value")
-    rows = [widgets.HBox([pack, upload]), link, said]
+    both = widgets.HBox([pack, upload], layout=widgets.Layout(flex_flow="row wrap"))
+    rows = [both, link, said]
     for name in found:
         again = widgets.Button(description=f"Restore {name}", icon="upload", layout=wide)
         again.on_click(lambda _, name=name: _say(said, lambda: _restored(work, name)))
