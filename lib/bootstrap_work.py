@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import bootstrap_reading as reading
+
 RECORD = ".released.json"  # in work/: what each copy was when it was taken
 START = "start.ipynb"  # in work/: the labs, and how far one is; made by distlab.learn
 LAB_LOG = "lab.log"  # in .venv: what JupyterLab and the kernels say
@@ -80,7 +82,7 @@ def copy_new(source: Path, target: Path) -> bool:
 
 
 def fill(root: Path, say: Callable[[str], None]) -> None:
-    """Adds to work/ what it lacks of release/; names what has changed since it was copied."""
+    """Adds to work/ what it lacks of release/, and texts to read beside; names what has changed."""
     work = root / "work"
     work.mkdir(exist_ok=True)
     record, added, stale = read_record(work), 0, []
@@ -92,6 +94,7 @@ def fill(root: Path, say: Callable[[str], None]) -> None:
             added += 1
         elif record.setdefault(name, now) != now:
             stale.append(name)
+    reading.refresh(root, record)
     write_record(work, record)
     if added:
         files = "1 new file" if added == 1 else f"{added} new files"

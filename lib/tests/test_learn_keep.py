@@ -86,6 +86,16 @@ def test_a_file_that_differs_is_kept_beside_and_results_are_joined(work, tmp_pat
     assert everything(other) == before  # once more changes nothing
 
 
+def test_the_courses_own_texts_stay_behind_and_a_folder_of_ones_own_comes_along(work):
+    for place in ("course", f"{LAB}/course"):
+        (work / place).mkdir()
+        (work / place / "glossary.md").write_text("words")
+    with zipfile.ZipFile(io.BytesIO(keep.pack(work))) as archive:
+        names = archive.namelist()
+    assert f"{LAB}/course/glossary.md" in names
+    assert not [name for name in names if name.startswith("course/")]
+
+
 def test_nothing_to_keep_is_said(tmp_path):
     with pytest.raises(keep.Refused, match="nothing to keep"):
         keep.pack(tmp_path)

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+import bootstrap_reading as reading
 import bootstrap_work as work
 
+ROOT = Path(__file__).parents[3]
 LAB = "lab03-tensor-parallel"
 NOTEBOOK = f"{LAB}/{LAB}.ipynb"
 
@@ -43,6 +45,60 @@ def test_the_first_copy_has_every_released_file_and_no_checkpoint(root, said):
     assert "2 new files" in fill(root, said)
     assert (root / "work" / NOTEBOOK).read_text() == "release 1"
     assert sorted(os.listdir(root / "work" / LAB)) == [f"{LAB}.ipynb", "picture.svg"]
+
+
+@pytest.fixture
+def course(root):
+    (root / "course" / "chapters").mkdir(parents=True)
+    (root / "course" / "instructors").mkdir()
+    (root / "course" / "glossary.md").write_text("Words, also on [the web](https://example.org).")
+    (root / "course" / "instructors" / "rubrics.md").write_text("for staff")
+    (root / "course" / "chapters" / "three.md").write_text(
+        "[Lab 3](../../release/lab03-tensor-parallel/lab03-tensor-parallel.ipynb#top), its "
+        "[words](../glossary.md#a), [lab 9](../../release/lab09/lab09.ipynb), "
+        "[a\nrubric](../instructors/rubrics.md), ![a picture](../figures/x.svg)"
+    )
+    return root
+
+
+def test_chapters_and_glossary_lie_beside_the_labs_with_links_that_hold(course, said):
+    assert "1 new file " in fill(course, said)  # texts are nothing that one has to do
+    here = course / "work" / "course"
+    assert sorted(os.listdir(here)) == ["chapters", "glossary.md"]
+    assert (here / "glossary.md").read_text() == (course / "course" / "glossary.md").read_text()
+    assert (here / "chapters" / "three.md").read_text() == (
+        "[Lab 3](../../lab03-tensor-parallel/lab03-tensor-parallel.ipynb#top), its "
+        "[words](../glossary.md#a), lab 9, a\nrubric, ![a picture](../figures/x.svg)"
+    )
+
+
+def test_a_text_follows_the_course_until_somebody_writes_into_it(course, said):
+    fill(course, said)
+    ours, theirs = (course / place / "course" / "glossary.md" for place in (".", "work"))
+    ours.write_text("new words")
+    fill(course, said)
+    assert theirs.read_text() == "new words"
+    theirs.write_text("new words, and my note")
+    ours.write_text("newer words")
+    assert fill(course, said) == ""
+    assert theirs.read_text() == "new words, and my note"
+    theirs.unlink()
+    fill(course, said)
+    assert theirs.read_text() == "newer words"
+    assert not list(theirs.parent.glob(".*"))
+
+
+def test_every_link_of_the_courses_own_texts_leads_somewhere_in_work():
+    texts = reading.readings(ROOT)
+    there = {*texts, *work.released(ROOT)}
+    assert {"course/glossary.md", "course/chapters/introduction.md"} <= set(texts)
+    for name, data in texts.items():
+        if not name.endswith(".md"):
+            continue
+        for target in re.findall(r"\]\(([^)\s#]+)", data.decode()):
+            if not reading.ELSEWHERE.match(target):
+                place = os.path.normpath(os.path.join(os.path.dirname(name), target))
+                assert place in there, f"{name}: {target}"
 
 
 def test_a_students_file_is_never_written_over(root, said):

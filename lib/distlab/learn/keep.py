@@ -21,6 +21,7 @@ MOST_FILES = 2_000
 MOST_FILE_BYTES = 32 * 2**20  # as much as the grader reads of a notebook
 MOST_BYTES = 256 * 2**20
 NAME = re.compile(r"my-work-\d{4}-\d\d-\d\d(-\d+)?\.zip")
+TEXTS = "course"  # in a work folder: chapters and glossary, copies that `make lab` makes
 _LEFT_OUT = (".ipynb_checkpoints", "__pycache__")
 
 
@@ -82,7 +83,9 @@ def _files(work: Path):
         folders[:] = sorted(
             f
             for f in folders
-            if f not in _LEFT_OUT and (not f.startswith(".") or (top and f == records.FOLDER))
+            if f not in _LEFT_OUT
+            and not (top and f == TEXTS)
+            and (not f.startswith(".") or (top and f == records.FOLDER))
         )
         for name in names:
             path = Path(folder) / name

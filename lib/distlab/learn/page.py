@@ -23,6 +23,8 @@ HEAD = (
     "- **Stuck?** After a try that failed, run `%hint` in a cell of its own: first a nudge, after "
     "another try the idea, then an outline.\n"
     "- **Still stuck?** `%reveal` shows a solution, where you learn by yourself.\n"
+    "- **A word, a why?** See the [glossary](course/glossary.md), and each lab's chapter in "
+    "`course/chapters/`; its [introduction](course/chapters/introduction.md) comes first.\n"
     "- **Up to date?** Click the cell below and press Shift-Enter: it reads your *saved* notebooks."
 )
 KEEP = (
@@ -36,7 +38,6 @@ UNGRADED = (
     "No grader is installed here, so this shows the visible cases of each exercise only; hidden "
     "tests run when your work is graded."
 )
-NO_BUTTONS = "Click this cell and press Shift-Enter: buttons to download and restore appear."
 PLAIN = "<IPython.core.display.Markdown object>"
 
 CELLS = (
