@@ -88,8 +88,8 @@ def copy_course(folder: Path) -> None:
     """Writes what Binder has of the course and this needs; two labs are solved."""
     for name in ("release", "source", "lib/jupyter"):
         shutil.copytree(ROOT / name, folder / name)
-    for name in ("start", "nbgrader_config.py", "lib/bootstrap_work.py"):
-        shutil.copy(ROOT / name, folder / name)
+    for path in (ROOT / "start", ROOT / "nbgrader_config.py", *ROOT.glob("lib/bootstrap_*.py")):
+        shutil.copy(path, folder / path.relative_to(ROOT))
     for lab in LABS:
         place = Path(lab) / f"{lab}.ipynb"
         solved = json.loads((folder / "source" / place).read_text())

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from nb_tools import ROOT
 
 from distgrade import learning, progress, selfcheck
+from distgrade.check import check_notebook
 from distgrade.cli import main
 from distgrade.course import Course
 from distgrade.exercise import all_exercises
@@ -185,6 +186,20 @@ def test_again_grades_what_was_never_checked_and_check_notes_it_too(work):
     CliRunner().invoke(main, ["check", str(work / LAB / f"{LAB}.ipynb")])
     now = told()
     assert {k: e["state"] for k, e in now.items()} == {k: e["state"] for k, e in found.items()}
+
+
+@pytest.mark.slow
+def test_asking_for_hints_costs_no_mark(work):
+    path = work / LAB / f"{LAB}.ipynb"
+    nb = json.loads(path.read_text())
+    place = next(i for i, cell in enumerate(nb["cells"]) if cell["id"] == "even_split-test")
+    for line in ("%hint", "%reveal lab05.even_split", "%hint lab05.even_split"):
+        asked = {"cell_type": "code", "id": line[1:5] + str(len(line)), "metadata": {}}
+        nb["cells"].insert(place, asked | {"source": line, "outputs": [], "execution_count": None})
+    path.write_text(json.dumps(nb))
+    report = check_notebook(path)
+    found = {outcome.id: outcome.points for outcome in report.exercises}
+    assert found["lab05.even_split"] == 3
 
 
 def test_a_notebook_that_lies_elsewhere_leaves_no_result(work, tmp_path):

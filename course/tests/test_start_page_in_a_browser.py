@@ -58,7 +58,8 @@ def root(tmp_path):
     (root / "release").mkdir(parents=True)
     shutil.copytree(ROOT / "release" / LAB, root / "release" / LAB)
     shutil.copytree(ROOT / "lib" / "jupyter", root / "lib" / "jupyter")
-    shutil.copy(ROOT / "lib" / "bootstrap_work.py", root / "lib")
+    for script in (ROOT / "lib").glob("bootstrap_*.py"):
+        shutil.copy(script, root / "lib")
     for name in ("start", "nbgrader_config.py"):
         shutil.copy(ROOT / name, root)
     (root / "source").symlink_to(ROOT / "source")

@@ -134,6 +134,14 @@ def test_a_disk_that_takes_nothing_stops_nobody(work, monkeypatch):
     note(work, "def shards(): 1", "passed")
 
 
+def test_a_working_folder_that_is_gone_stops_nobody(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert records.work_folder() is None
+    monkeypatch.chdir(tmp_path)
+
+
 def test_two_records_of_one_exercise_become_one():
     mine = Record(EXERCISE, {"a": Kept("passed", 3, 3)}, ["b"], 1, 1)
     old = Record(EXERCISE, {"a": Kept("failed"), "c": Kept("partial")}, ["c", "b"], 2, 2, True)

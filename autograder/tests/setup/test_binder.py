@@ -65,7 +65,8 @@ def root(tmp_path_factory):
         (root / top / LAB).mkdir(parents=True)
         shutil.copy(repository / "release" / NOTEBOOK, root / top / LAB)
     shutil.copytree(repository / "lib" / "jupyter", root / "lib" / "jupyter")
-    shutil.copy(repository / "lib" / "bootstrap_work.py", root / "lib")
+    for script in (repository / "lib").glob("bootstrap_*.py"):
+        shutil.copy(script, root / "lib")
     shutil.copy(repository / "start", root)
     return root
 

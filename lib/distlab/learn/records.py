@@ -116,7 +116,10 @@ def merged(one: Record, other: Record) -> Record:
 
 def work_folder(start: Path | None = None) -> Path | None:
     """Returns the work folder around `start` (the working folder), or None."""
-    place = Path.cwd() if start is None else start.resolve()
+    try:
+        place = Path.cwd() if start is None else start.resolve()
+    except OSError:  # the folder is gone
+        return None
     return next((folder for folder in (place, *place.parents) if (folder / MARK).is_file()), None)
 
 
