@@ -5,12 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+from guides import GUIDES, named
 
 from distgrade.cli import main as distgrade
 from distgrade.notebook import nbgrader_of, read_notebook
 
 ROOT = Path(__file__).parents[2]
-GUIDES = ROOT / "course" / "instructors"
 PAGES = sorted(GUIDES.glob("*.md"))
 LABS = sorted(path.parent.name for path in ROOT.glob("source/lab*/*.ipynb"))
 
@@ -45,16 +45,6 @@ def options_of(line: str) -> tuple[str, set[str]]:
     """The subcommand of a line and the options that it names."""
     words = line.split()
     return words[1], set(re.findall(r"(?<!\S)--[a-z-]+", line))
-
-
-def named(page: Path) -> set[str]:
-    """Every command that a page names: lines of its shell blocks, and code within its text."""
-    text = page.read_text("utf-8")
-    lines = [x for block in re.findall(r"```sh\n(.*?)```", text, re.S) for x in block.splitlines()]
-    prose = re.sub(r"```.*?```", "", text, flags=re.S)
-    lines += re.findall(r"`([^`\n]+)`", re.sub(r"\s*\n\s*", " ", prose))
-    parts = [part.strip() for x in lines for part in x.partition("  #")[0].split("&&")]
-    return {x for x in parts if re.match(r"(distgrade|nbgrader|make) [a-z]", x)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
