@@ -225,9 +225,18 @@ def test_a_failing_test_cell_is_a_try_if_the_answer_is_at_fault(
     shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(user_ns=space))
     after(shell, f'check("{EXERCISE}", row_linear)', error, monkeypatch)
     assert len(shelf.get(EXERCISE).tried) == tries
+    assert (f"%hint {EXERCISE}" in said(capsys)) == bool(tries)
     if tries:
-        assert f"%hint {EXERCISE}" in said(capsys)
         assert shelf.failed_last == EXERCISE
+
+
+def test_validate_shows_what_failed_and_nothing_more(shelf, monkeypatch, capsys):
+    monkeypatch.setenv("NBGRADER_EXECUTION", "validate")
+    space = {"row_linear": wrong(7)}
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(user_ns=space))
+    after(shell, f'check("{EXERCISE}", row_linear)', AssertionError("no"), monkeypatch)
+    assert said(capsys) == ""
+    assert len(shelf.get(EXERCISE).tried) == 1
 
 
 def test_what_the_grader_said_is_not_overwritten_by_the_failing_cell(shelf, monkeypatch):
