@@ -5,6 +5,7 @@ import pytest
 from distgrade.exercise import Exercise
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     for item in items:
         params = item.callspec.params.values() if hasattr(item, "callspec") else ()

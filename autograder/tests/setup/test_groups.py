@@ -1,7 +1,11 @@
-"""Tests of one group run in one worker: one release of pytest broke that in silence."""
+"""Tests of one group run in one worker; pytest, or the order of hooks, can break that in silence."""
 
 import subprocess
 import sys
+
+import pytest
+
+from distgrade.exercise import Exercise, all_exercises
 
 FILE = """
 import os, pathlib, pytest
@@ -25,3 +29,10 @@ def test_a_group_stays_in_one_worker(tmp_path):
     workers = [path.read_text() for path in tmp_path.glob("test_[ab]-*")]
     assert len(workers) == 12
     assert len(set(workers)) == 1, workers
+
+
+@pytest.mark.parametrize("exercise", all_exercises()[:1], ids=lambda exercise: exercise.id)
+def test_tests_of_an_exercise_are_a_group(exercise: Exercise, request, worker_id):
+    assert request.node.get_closest_marker("xdist_group").args == (exercise.id,)
+    if worker_id != "master":  # what xdist will go by
+        assert request.node.nodeid.endswith(f"@{exercise.id}")
