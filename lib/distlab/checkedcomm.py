@@ -194,7 +194,8 @@ def _apart(call: Callable[..., Any], *args: Any) -> Any:
 
 def _tensor(x: Any, op: str) -> Tensor:
     if not isinstance(x, Tensor):
-        raise CommArgumentError(f"{op} needs a tensor, got {type(x).__name__}.")
+        made = f"; torch.tensor({x}) makes one" if isinstance(x, int | float) else ""
+        raise CommArgumentError(f"{op} needs a tensor, got {type(x).__name__}{made}.")
     return x.detach()
 
 

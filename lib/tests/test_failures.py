@@ -275,7 +275,9 @@ def test_keyboard_interrupt_stops_the_ranks():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda c: c.all_reduce([1.0]), "needs a tensor, got list"),
+        (lambda c: c.all_reduce([1.0]), "needs a tensor, got list."),
+        (lambda c: c.all_reduce(7), "needs a tensor, got int; torch.tensor(7) makes one."),
+        (lambda c: c.send(None, 1), "needs a tensor, got NoneType."),
         (lambda c: c.all_reduce(X, op="average"), "op='average'"),
         (lambda c: c.all_reduce(torch.ones(2, dtype=torch.int64), "mean"), "mean of torch.int64"),
         (lambda c: c.all_reduce(torch.ones(2, dtype=torch.bool)), "booleans"),
