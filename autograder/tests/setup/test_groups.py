@@ -1,4 +1,4 @@
-"""Tests of one group run in one worker; pytest, or the order of hooks, can break that in silence."""
+"""Tests of one group run in one worker; pytest, or the order of hooks, can break it in silence."""
 
 import subprocess
 import sys
