@@ -1,4 +1,4 @@
-"""Chapters, glossary and figures beside the labs: copies in work/course, for JupyterLab to show.
+"""Chapters, glossary and figures beside the labs: copies in work/, for JupyterLab to show.
 
 A copy that nobody has written into follows the course's text; one that somebody has stays as it is.
 Standard library only, syntax of Python 3.8: it runs before anything is installed.
@@ -12,7 +12,13 @@ import posixpath
 import re
 from pathlib import Path
 
-TEXTS = ("course/glossary.md", "course/measured.md", "course/chapters/*.md", "course/figures/*.svg")
+TEXTS = (
+    "course/glossary.md",
+    "course/measured.md",
+    "course/chapters/*.md",
+    "course/figures/*.svg",
+    "AGENTS.md",  # assistants look for it where they are started
+)
 LINK = re.compile(
     r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)"
 )  # [words](target#part), no picture

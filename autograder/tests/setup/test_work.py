@@ -91,7 +91,7 @@ def test_a_text_follows_the_course_until_somebody_writes_into_it(course, said):
 def test_every_link_of_the_courses_own_texts_leads_somewhere_in_work():
     texts = reading.readings(ROOT)
     there = {*texts, *work.released(ROOT)}
-    assert {"course/glossary.md", "course/chapters/introduction.md"} <= set(texts)
+    assert {"course/glossary.md", "course/chapters/introduction.md", "AGENTS.md"} <= set(texts)
     for name, data in texts.items():
         if not name.endswith(".md"):
             continue
