@@ -63,6 +63,8 @@ def root(tmp_path):
     for name in ("start", "nbgrader_config.py"):
         shutil.copy(ROOT / name, root)
     (root / "source").symlink_to(ROOT / "source")
+    (root / "course" / "instructors").mkdir(parents=True)  # staff: it stays out of sight
+    shutil.copy(ROOT / "course" / "glossary.md", root / "course")
     return root
 
 
@@ -139,7 +141,13 @@ def test_a_learner_on_binder_from_the_first_look_to_the_download(page, root):
     page.get_by_text("Begin with").wait_for()
     assert page.url.endswith("/lab/tree/start.ipynb")
     files = page.locator(".jp-DirListing-content .jp-DirListing-itemText").all_inner_texts()
-    assert sorted(files) == [LAB, "start.ipynb"]
+    assert sorted(files) == ["course", LAB, "start.ipynb"]
+    assert os.listdir(work / "course") == ["glossary.md"]
+
+    # A word is looked up in the glossary, which opens as a page.
+    page.get_by_role("link", name="glossary").click()
+    page.locator(".jp-MarkdownViewer h1", has_text="Glossary").wait_for()
+    page.locator(".lm-TabBar-tabLabel", has_text="start.ipynb").click()
     page.get_by_role("link", name="5 · Cutting layers into stages").click()
     shown = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
     shown.locator("h1", has_text="Lab 5").wait_for()
