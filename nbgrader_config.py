@@ -73,7 +73,7 @@ c.Autograde.sanitize_preprocessors = [
     NBGRADER + "DeduplicateIds",
     NBGRADER + "OverwriteKernelspec",
     OURS + "rebuild.RestoreCells",
-    NBGRADER + "CheckCellMetadata",
+    OURS + "rebuild.CheckCells",
 ]
 c.Autograde.autograde_preprocessors = [
     OURS + "execute.Execute",  # harnesses in place of test cells
@@ -81,8 +81,9 @@ c.Autograde.autograde_preprocessors = [
     NBGRADER + "LimitOutput",
     NBGRADER + "SaveAutoGrades",
     NBGRADER + "AssignLatePenalties",
-    NBGRADER + "CheckCellMetadata",
+    OURS + "rebuild.CheckCells",
 ]
+c.NotebookExporter.optimistic_validation = True  # of the form once at the end, not after each step
 c.Execute.timeout = 30  # seconds for one cell; the labs' own take less than 2
 c.Execute.exercise_timeout = 90.0  # seconds for all cases of an exercise; they take about 1
 c.Execute.shutdown_kernel = "immediate"  # a graceful end costs 0.8 s per notebook and gains nothing

@@ -2,12 +2,14 @@
 
 Stock: nbgrader's own preprocessors and its own kernels, one submission after the other, the hidden
 cells as students' machines run them. Ours: parallel, warm, confined. Prints seconds, their ratio,
-the marks that differ (none may), memory, and what 300 students would take. Run it with `make
-bench`, or `python bench_grading.py STUDENTS`. Both move with the machine's load, which is printed.
+where they go, the marks that differ (none may), memory, and what 300 students would take. Run it
+with `make bench`, or `python bench_grading.py STUDENTS`. Seconds on the clock move with the
+machine's load, which is printed; those of computing hardly do.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -15,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +31,11 @@ from distgrade.classroom.parallel import cores
 from distgrade.course import Course, find_course
 from distgrade.notebook import exercise_of, graded_cells, read_notebook
 from distgrade.running.kernel import Kernel
+
+try:
+    import pyprctl
+except Exception:  # not Linux
+    pyprctl = None
 
 LAB = "lab03-tensor-parallel"
 KINDS = ("01-perfect", "03-half-done", "07-another-way")  # honest work that both must agree on
@@ -46,11 +54,16 @@ os.environ["DISTLAB_CHECK"] = "off"
 
 @dataclass(frozen=True)
 class Cost:
-    """What a command took: seconds on the clock and of computing, and bytes at the most."""
+    """What a command took: seconds on the clock and of computing, and bytes at the most.
+
+    `by_kind` has the seconds of computing of each kind of process, and `began_s` the time of day.
+    """
 
     wall_s: float
     cpu_s: float
     memory_bytes: int
+    by_kind: dict[str, float]
+    began_s: float
 
 
 def main(students: int) -> int:
@@ -76,6 +89,10 @@ def main(students: int) -> int:
         costs["nbgrader autograde"] = cost_of([*nbgrader, "autograde", LAB], stock)
         loads.append(os.getloadavg()[0])
         console.print(table(costs, students))
+        console.print(phases(ours, costs["distgrade grade"]))
+        for name, cost in costs.items():
+            told = ", ".join(f"{kind} {cpu_s:.0f}" for kind, cpu_s in cost.by_kind.items())
+            console.print(f"CPU s of {name}: {told}.")
         told = ", ".join(f"{load:.1f}" for load in loads)
         console.print(f"{cores()} cores; load before, between and after: {told}.")
         console.print(f"One kernel: {kernel_memory()}.")
@@ -98,49 +115,74 @@ def hand_in(course: Course, root: Path, students: int) -> None:
 
 def cost_of(command: list[str], root: Path) -> Cost:
     """Returns what a command took, with all that it started."""
-    before, began = os.times(), time.monotonic()
+    if pyprctl is not None:
+        pyprctl.set_child_subreaper(True)  # whoever is left ends as a child of ours, and is counted
+    before, began, began_s = os.times(), time.monotonic(), time.time()
     process = subprocess.Popen(
         command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     watch = Watch(process.pid)
     said = process.communicate()[1]
-    wall_s, after = time.monotonic() - began, os.times()
+    wall_s = time.monotonic() - began
     watch.stop()
+    collect_orphans()
+    after = os.times()
     if process.returncode:
         sys.exit(f"{' '.join(command[1:])} failed:\n{said[-3000:]}")
     waited_s = after.children_user - before.children_user
     waited_s += after.children_system - before.children_system
-    return Cost(wall_s, max(waited_s, watch.cpu_s), watch.most_bytes)
+    cpu_s = max(waited_s, sum(watch.cpu_s.values()))
+    seen = {kind: watch.cpu_s[kind] for kind in ("command", "workers") if watch.cpu_s[kind]}
+    kinds = seen | {"kernels and the rest": cpu_s - sum(seen.values())}
+    return Cost(wall_s, cpu_s, watch.most_bytes, kinds, began_s)
+
+
+def collect_orphans() -> None:
+    """Waits for what the command left behind and is about to end, half a minute at most."""
+    deadline = time.monotonic() + 30
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                time.sleep(0.05)
 
 
 class Watch(threading.Thread):
-    """Looks at a family of processes every two seconds: what they hold and have computed."""
+    """Looks at a family of processes every second: what they hold and have computed."""
 
     def __init__(self, pid: int):
         super().__init__(daemon=True)
         self._family = psutil.Process(pid)
         self._over = threading.Event()
-        self._times: dict[int, float] = {}
+        self._times: dict[int, tuple[str, float]] = {}
         self.most_bytes = 0
         self.start()
 
     @property
-    def cpu_s(self) -> float:
-        """The seconds computed; a process that lived between two looks is not seen."""
-        return sum(self._times.values())
+    def cpu_s(self) -> Counter:
+        """The seconds computed by kind; a process that lived between two looks is not seen."""
+        found = Counter()
+        for kind, cpu_s in self._times.values():
+            found[kind] += cpu_s
+        return found
 
     def run(self) -> None:
         """Looks until it is stopped."""
-        while not self._over.wait(2.0):
+        while not self._over.wait(1.0):
             held = 0
             for process in self._everyone():
                 try:
                     held += process.memory_full_info().pss  # shared pages are counted once
                     times = process.cpu_times()
-                    self._times[process.pid] = times.user + times.system
+                    kind = self._times.get(process.pid) or (self._kind(process), 0.0)
+                    self._times[process.pid] = (kind[0], times.user + times.system)
                 except psutil.Error:
                     continue
             self.most_bytes = max(self.most_bytes, held)
+
+    def _kind(self, process: psutil.Process) -> str:
+        if process == self._family:
+            return "command"
+        return "workers" if "multiprocessing" in " ".join(process.cmdline()) else "kernels"
 
     def _everyone(self) -> list[psutil.Process]:
         try:
@@ -180,6 +222,19 @@ def table(costs: dict[str, Cost], students: int) -> Table:
     walls, cpus = stock.wall_s / ours.wall_s, stock.cpu_s / ours.cpu_s
     shown.add_row("ratio", f"{walls:.1f}", "", f"{cpus:.1f}", "")
     return shown
+
+
+def phases(ours: Path, cost: Cost) -> str:
+    """Returns how long each phase of our grading took, by when its files were written."""
+    verdicts, autograded = ours / ".distgrade" / "verdicts" / LAB, ours / "autograded"
+    runs = sorted(p.stat().st_mtime - cost.began_s for p in verdicts.glob("*.json"))
+    written = max(p.stat().st_mtime for p in autograded.rglob("*.ipynb")) - cost.began_s
+    return (
+        f"distgrade grade: {runs[0]:.1f} s until the first verdict, then {len(runs) - 1} more in "
+        f"{runs[-1] - runs[0]:.1f} s, while marks are written; the last marks "
+        f"{max(written - runs[-1], 0):.1f} s later; {cost.wall_s - max(written, runs[-1]):.1f} s "
+        "until the end."
+    )
 
 
 def outlook(costs: dict[str, Cost], students: int) -> str:

@@ -10,7 +10,7 @@ from nbformat import NotebookNode
 
 from distgrade.course import Course, CourseError, find_course
 from distgrade.editions import edition_of, fitted
-from distgrade.notebook import NotebookError, lab_of, read_notebook
+from distgrade.notebook import NotebookError, lab_of, read_notebook, read_release_file
 from distgrade.rebuild import Note, rebuild
 from distgrade.running.kernel import Kernel
 from distgrade.running.runner import Limits
@@ -80,7 +80,7 @@ def check_submission(
 ) -> Report:
     """Returns the report on a submission of this release."""
     built, notes = rebuild(nb, release)
-    graded = grade_built(built, lab, course, limits=limits, kernel=kernel)
+    graded = grade_built(built, lab, course, limits=limits, kernel=kernel, show=False)
     return Report(lab=lab, exercises=tuple(graded.outcomes.values()), notes=tuple(notes))
 
 
@@ -98,4 +98,4 @@ def read_release(course: Course, lab: str) -> NotebookNode:
         if lab in course.labs():
             raise CourseError(f"release/ has no {lab} yet: run `distgrade release`.")
         raise NotebookError(f"there is no lab {lab} in this course (released labs: {known}).")
-    return read_notebook(course.release(lab))
+    return read_release_file(course.release(lab))

@@ -120,21 +120,26 @@ def grade(
     Broken off, it goes on where it stopped; what has not changed is not graded again; marks given
     by hand stay. Exit code 0: all are graded; 1: somebody must look; 2: it can't go on.
     """
-    from distgrade.classroom.grading import Class, grade_class, summary
-    from distgrade.classroom.parallel import cores
+    from distgrade.classroom.crew import early
 
     course = find_course()
     console = Console()
-    klass = Class(course, full_name(lab, course.released_labs()))
+    lab = full_name(lab, course.released_labs())
     try:
-        rows = grade_class(
-            klass,
-            jobs=jobs or cores(),
-            students=student,
-            again=again,
-            exercises=[klass.exercise(name) for name in exercise],
-            console=console,
-        )
+        with early(course.root, lab, surely=again or bool(exercise)) as crew:
+            from distgrade.classroom.grading import Class, grade_class, summary
+            from distgrade.classroom.parallel import cores
+
+            klass = Class(course, lab)
+            rows = grade_class(
+                klass,
+                jobs=jobs or cores(),
+                students=student,
+                again=again,
+                exercises=[klass.exercise(name) for name in exercise],
+                console=console,
+                crew=crew,
+            )
     except KeyboardInterrupt:
         click.echo("distgrade: stopped. Run `distgrade grade` again: it goes on.", err=True)
         sys.exit(INTERRUPTED)

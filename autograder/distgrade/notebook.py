@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import lru_cache
 from pathlib import Path
 
 import nbformat
@@ -52,6 +53,20 @@ def read_notebook(path: Path | str) -> NotebookNode:
             f"{path.name} is larger than {MAX_BYTES >> 20} MiB: clear its outputs and save again."
         )
     return parse_notebook(data, path.name)
+
+
+def read_release_file(path: Path) -> NotebookNode:
+    """Returns a released notebook, read once as long as its file stays. Nobody may change it."""
+    try:
+        about = path.stat()
+    except OSError:
+        return read_notebook(path)  # which says why it can't
+    return _read_once(path, (about.st_mtime_ns, about.st_size, about.st_ino))
+
+
+@lru_cache(maxsize=32)
+def _read_once(path: Path, about: tuple[int, ...]) -> NotebookNode:
+    return read_notebook(path)
 
 
 def refuse_link(path: Path) -> None:

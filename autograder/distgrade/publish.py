@@ -32,9 +32,12 @@ def publish(course: Course, labs: tuple[str, ...] | None = None) -> dict[str, bo
 
     A lab that did not change keeps its files, so whoever reads them meanwhile finds them whole.
     """
+    from distgrade.nbgrader.gradebook import ensure
+
     changed = {}
     with tempfile.TemporaryDirectory(dir=_state(course)) as folder:
         config = load_config(course.root)
+        ensure(config.CourseDirectory.db_url, config.CourseDirectory.course_id)
         config.CourseDirectory.release_directory = folder
         for lab in labs or course.labs():
             _generate(config, lab)

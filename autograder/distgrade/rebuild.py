@@ -12,7 +12,6 @@ no answer and is left out: it would only undo the student's work.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from dataclasses import dataclass
 
@@ -51,8 +50,7 @@ class Note:
 
 def rebuild(submission: NotebookNode, release: NotebookNode) -> tuple[NotebookNode, list[Note]]:
     """Returns the notebook to grade and notes on everything that was not as released."""
-    submission, release = normalised(submission), normalised(release)
-    base = copy.deepcopy(release)
+    submission, base = normalised(submission), normalised(release)  # copies
     index = _Index(base)
     notes: list[Note] = []
     places = [index.find(cell) for cell in submission.cells]

@@ -9,7 +9,7 @@ from nbformat import NotebookNode
 from distgrade import editions
 from distgrade.course import Course
 from distgrade.exercise import Exercise, load
-from distgrade.notebook import exercise_of, read_notebook
+from distgrade.notebook import exercise_of, read_release_file
 from distgrade.private import with_own_cases
 
 
@@ -30,15 +30,10 @@ def room_of(course: Course, lab: str, built: NotebookNode, test: str) -> Exercis
 def _edition(course: Course, lab: str, digest: str) -> editions.Edition | None:
     if not digest or not course.release(lab).is_file():
         return None
-    present = _present(course, lab)
+    present = read_release_file(course.release(lab))
     if digest == editions.digest_of(present):
         return None
     return editions.edition_of(course, lab, _stamp(digest), present)
-
-
-@cache
-def _present(course: Course, lab: str) -> NotebookNode:
-    return read_notebook(course.release(lab))
 
 
 def _stamp(digest: str) -> NotebookNode:
@@ -47,4 +42,5 @@ def _stamp(digest: str) -> NotebookNode:
 
 @cache
 def _same(course: Course, edition: editions.Edition, test: str) -> bool:
-    return editions.same_task(edition.release(), _present(course, edition.lab), test, edition.lab)
+    present = read_release_file(course.release(edition.lab))
+    return editions.same_task(edition.release(), present, test, edition.lab)

@@ -10,6 +10,7 @@ from fractions import Fraction
 from distgrade.engine import Observation, observe_here
 from distgrade.exercise import Exercise, load
 from distgrade.learning import version
+from distgrade.patience import TookTooLong, bounded
 from distgrade.references import FROZEN_SEED
 from distgrade.verify import Outcome
 from distgrade.verify import grade as verdict
@@ -25,7 +26,12 @@ def check(exercise_id: str, objects: Sequence) -> None:
     from distlab.errors import CheckFailed
     from distlab.learn.records import note
 
-    outcome, observations = _graded(exercise_id, objects)
+    try:
+        with bounded(exercise_id):
+            outcome, observations = _graded(exercise_id, objects)
+    except TookTooLong as error:
+        note(exercise_id, objects, "timeout", grader=version(exercise_id))
+        raise CheckFailed(f"{exercise_id}: {error}") from None
     points = {"points": outcome.points, "max_points": outcome.max_points}
     note(exercise_id, objects, outcome.status, **points, grader=version(exercise_id))
     if outcome.status != "passed":

@@ -55,21 +55,27 @@ def grade_built(
     limits: Limits | None = None,
     kernel: Callable[[], Kernel] = Kernel,
     keep: bool = False,
+    show: bool = True,
 ) -> Graded:
     """Returns the verdicts on a rebuilt submission; with `keep`, from what is kept where it holds.
 
-    Raises GraderError when no kernel can be started.
+    Without `show` there are no outputs, and the cells run once less. Raises GraderError when no
+    kernel can be started.
     """
     kept = read(course, lab, built) if keep else None
     rooms = _rooms(course, lab, built)
     todo = [test for test, room in rooms.items() if kept is None or not kept.has(room)]
     if kept is not None and not todo:
         return kept.graded
-    run, found = _run(built, lab, course, {test: rooms[test] for test in todo}, limits, kernel)
+    left = {test: rooms[test] for test in todo}
+    shown = kept is not None and len(left) < len(rooms)  # by this very grader
+    how = {"limits": limits, "kernel": kernel, "show": show and not shown}
+    run, found = _run(built, lab, course, left, **how)
     if kept is not None:
         found = {**kept.graded.outcomes, **found}
     order = [exercise_of(test, lab) for test in rooms]
-    graded = Graded({name: found[name] for name in order}, run.outputs)
+    outputs = kept.graded.outputs if shown else run.outputs
+    graded = Graded({name: found[name] for name in order}, outputs)
     if keep:
         write(course, lab, built, graded, {r.id: fingerprint(r) for r in rooms.values() if r})
     return graded
@@ -87,15 +93,14 @@ def _rooms(course: Course, lab: str, built: NotebookNode) -> dict[str, Exercise 
     return rooms
 
 
-def _run(built, lab, course, rooms, limits, kernel) -> tuple[Run, dict[str, Outcome]]:
+def _run(built, lab, course, rooms, **how) -> tuple[Run, dict[str, Outcome]]:
     secret, digest = course.secret(), submission_hash(built)
     run = run_notebook(
         built,
         lab,
         [room for room in rooms.values() if room is not None],
         seeds_for=lambda exercise: (0, *fresh_seeds(secret, exercise.id, digest)),
-        limits=limits,
-        kernel=kernel,
+        **how,
     )
     cells = graded_cells(built)
     found = {}
@@ -144,11 +149,20 @@ class Kept:
         return self.graders.get(room.id) == fingerprint(room)
 
 
+def anything_kept(course: Course, lab: str) -> bool:
+    """Says whether there is any verdict on this lab."""
+    return any(_folder(course, lab).glob("*.json"))
+
+
+def _folder(course: Course, lab: str) -> Path:
+    return course.root / ".distgrade" / "verdicts" / lab
+
+
 def where(course: Course, lab: str, built: NotebookNode) -> Path:
     """Returns the file that keeps the verdicts on a rebuilt submission."""
     edition = str(distlab_of(built).get("release", ""))[:12]
     name = f"{submission_hash(built)}-{edition}.json"
-    return course.root / ".distgrade" / "verdicts" / lab / name
+    return _folder(course, lab) / name
 
 
 def read(course: Course, lab: str, built: NotebookNode) -> Kept | None:

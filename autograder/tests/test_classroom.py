@@ -9,17 +9,22 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 
 import psutil
 import pytest
+import workers
 from click.testing import CliRunner
 from nb_tools import LAB, ROOT, answered, normalised, released_lab, solutions, source_lab
+from nbgrader.api import Gradebook
 from rich.console import Console
 from sqlalchemy import create_engine, text
 
@@ -27,10 +32,18 @@ from distgrade import cli
 from distgrade.classroom import demo as class_demo
 from distgrade.classroom import grading as classroom
 from distgrade.classroom import parallel, register
+from distgrade.classroom.crew import PROCESSES, early
 from distgrade.classroom.grading import Class, Row, grade_class, patient
-from distgrade.classroom.parallel import Answer, Task, Worker, grade_all, kept_answer
+from distgrade.classroom.parallel import (
+    Answer,
+    Task,
+    Worker,
+    grade_all,
+    kept_answer,
+)
 from distgrade.classroom.register import FULL, LOCKED, Register, alone, raise_if_general, unbroken
 from distgrade.course import Course, CourseError
+from distgrade.nbgrader.gradebook import ensure
 from distgrade.notebook import canonical, read_notebook, stamped
 from distgrade.publish import load_config
 from distgrade.verdicts import write_whole
@@ -44,18 +57,15 @@ TOTAL = 8.0
 # --- quick: workers that die, hang, or lose who asked -----------------------------------------
 
 
-def worker(program: str, tmp_path: Path, longest_s: float = 30.0) -> Worker:
-    """A worker whose process is this little program; `n` counts its starts."""
-    made = Worker(tmp_path, LAB, {}, longest_s)
-    count = tmp_path / "starts"
-    head = f"""
-        import json, os, sys, time
-        with open({str(count)!r}, "a") as file: file.write("x")
-        n = os.path.getsize({str(count)!r})
-        def say(**what): print(json.dumps(what), flush=True)
-    """
-    made._command = [sys.executable, "-S", "-c", textwrap.dedent(head) + textwrap.dedent(program)]
-    return made
+def worker(serve, tmp_path: Path, longest_s: float = 60.0) -> Worker:
+    """A worker whose process does this; whenever one is started, it is noted."""
+    noted = tmp_path / "starts"
+
+    def host():
+        with noted.open("a") as file:
+            file.write("x")
+
+    return Worker(partial(serve, noted), longest_s, host)
 
 
 def starts(tmp_path: Path) -> int:
@@ -63,11 +73,11 @@ def starts(tmp_path: Path) -> int:
 
 
 def test_a_worker_that_dies_once_tries_again_and_twice_says_so(tmp_path):
-    once = worker("sys.stdin.readline(); n > 1 and say(student='anna', score=1.0)", tmp_path)
+    once = worker(workers.dies_once, tmp_path)
     assert once.grade(Task("anna", "x")) == Answer("anna", score=1.0)
     once.close()
     assert starts(tmp_path) == 2
-    never = worker("sys.stdin.readline(); os.kill(os.getpid(), 9)", tmp_path)
+    never = worker(workers.dies, tmp_path)
     answer = never.grade(Task("ben", "x"))
     assert answer.score is None
     assert "died 2 times" in answer.why
@@ -76,74 +86,84 @@ def test_a_worker_that_dies_once_tries_again_and_twice_says_so(tmp_path):
 
 
 def test_half_an_answer_is_none(tmp_path):
-    half = worker("sys.stdin.readline(); sys.stdout.write('{\"student\"')", tmp_path)
+    half = worker(workers.says_half, tmp_path)
     assert "died 2 times" in half.grade(Task("anna", "x")).why
 
 
 def test_a_worker_that_hangs_is_ended_once_and_the_next_submission_is_graded(tmp_path):
-    program = """
-        while line := sys.stdin.readline():
-            if "anna" in line: time.sleep(600)
-            say(student=json.loads(line)["student"], score=2.0)
-    """
-    hung = worker(program, tmp_path, longest_s=0.5)
+    hung = worker(workers.hangs_over_anna, tmp_path, longest_s=0.5)
     answer = hung.grade(Task("anna", "x"))
     assert answer.score is None
     assert "it hung" in answer.why
-    hung._longest_s = 30.0
+    hung._longest_s = 60.0
     assert hung.grade(Task("ben", "x")).score == 2.0
     hung.close()
     assert starts(tmp_path) == 2  # what hangs is not tried again: it may be twenty minutes
 
 
 def test_a_run_that_is_left_early_ends_its_workers_and_starts_none(tmp_path, monkeypatch):
-    program = """
-        line = sys.stdin.readline()
-        if "anna" in line: say(student="anna", score=1.0)
-        sys.stdin.readline()
-    """
     made = []
 
-    def instead(root, lab, limits, longest_s):
-        made.append(worker(program, tmp_path))
+    def instead(serve, longest_s, host):
+        made.append(worker(workers.answers_anna_only, tmp_path))
         return made[-1]
 
+    class NoCrew:
+        hosts = property(lambda self: self)
+        another = close = lambda self: None
+
     monkeypatch.setattr(parallel, "Worker", instead)
+    monkeypatch.setattr(parallel, "Crew", NoCrew)
     tasks = [Task(name, "x") for name in ("anna", *"bcdefgh")]
     found = grade_all(tmp_path, LAB, tasks, jobs=2, limits={"notebook_s": 1.0})
     assert next(found).student == "anna"
     running = [w._process for w in made]
     found.close()
-    for process in filter(None, running):  # wait, as poll() says None while another thread waits
-        assert process.wait(60) is not None
+    for process in filter(None, running):
+        process.join(60)
+        assert not process.is_alive()
     time.sleep(0.2)
     assert starts(tmp_path) == 2
     assert all(w._process is None for w in made)
 
 
 def test_a_worker_ends_when_whoever_asked_is_gone_even_in_mid_submission(tmp_path):
-    program = """
-        import sys, time
-        import distgrade.classroom.parallel as parallel
-        def busy(*_):
-            try:
-                print("busy", file=sys.stderr, flush=True)
-                time.sleep(600)
-            finally:  # a kernel ends and its folder goes in such a place
-                print("tidy", file=sys.stderr, flush=True)
-        parallel.answer = busy
-        parallel.serve.main([".", "lab", "{}"])
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    process.stdin.write('{"student": "anna", "path": "x"}\n')
-    process.stdin.flush()
-    assert process.stderr.readline() == "busy\n"
-    process.stdin.close()
-    assert process.stderr.readline() == "tidy\n"
-    assert process.wait(60) == 0
+    told, tells = PROCESSES.Pipe(duplex=False)
+    busy = Worker(partial(workers.is_busy, tells, tmp_path), 60.0, lambda: None)
+    asks = threading.Thread(target=busy.grade, args=(Task("anna", "x"),))
+    asks.start()
+    assert told.poll(60)
+    assert told.recv() == "busy"
+    process = busy._process
+    busy.dismiss()
+    assert told.poll(60)
+    assert told.recv() == "tidy"
+    process.join(60)
+    assert process.exitcode == 0
+    asks.join(60)
+    busy.close()
+
+
+def test_a_crew_starts_early_only_for_somebody_who_is_new(tmp_path, monkeypatch):
+    class Made:
+        def close(self):
+            pass
+
+    monkeypatch.setattr("distgrade.classroom.crew.Crew", Made)
+    notebook = tmp_path / "submitted" / "anna" / LAB / f"{LAB}.ipynb"
+    noted = tmp_path / ".distgrade" / "graded" / f"{LAB}.json"
+    for path in (notebook, noted):
+        path.parent.mkdir(parents=True)
+    found = []
+    steps = {noted: "no json"}, {notebook: "x"}, {noted: '{"anna": {}}'}, {noted: '{"anna": 3}'}
+    for step in (*steps, {noted: '{"anna": {"what": "x"}}'}):
+        for path, words in step.items():
+            path.write_text(words)
+        with early(tmp_path, LAB) as crew:
+            found.append(crew is not None)
+    assert found == [False, True, True, True, False]
+    with early(tmp_path, LAB, surely=True) as crew:
+        assert crew is not None
 
 
 # --- quick: the sentences, the lock, the interrupt --------------------------------------------
@@ -346,8 +366,6 @@ def given(root: Path, student: str, cell: str) -> tuple:
 @contextlib.contextmanager
 def the_grade(root: Path, student: str, cell: str):
     """A grade to change by hand, as formgrader does."""
-    from nbgrader.api import Gradebook
-
     with Gradebook(f"sqlite:///{root / 'gradebook.db'}", "distlab") as book:
         yield book.find_grade(cell, LAB, LAB, student)
         book.db.commit()
@@ -355,12 +373,8 @@ def the_grade(root: Path, student: str, cell: str):
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
-    from nbgrader.api import Gradebook
-
     root = toy_course(tmp_path_factory.mktemp("class") / "course")
-    load_config(root)  # it puts what nbgrader calls on the path
-    with Gradebook(f"sqlite:///{root / 'empty.db'}", "distlab"):
-        pass  # takes seconds: nbgrader asks a process what its newest form is
+    ensure(f"sqlite:///{root / 'empty.db'}", "distlab")
     _an_empty_gradebook(root)
     rows = grade(root)
     assert [(r.student, r.graded, r.score, r.anew) for r in rows] == [
@@ -408,6 +422,20 @@ def test_a_class_that_handed_in_nothing_is_a_sentence(tmp_path):
 
 @SLOW
 @CLASS
+def test_an_empty_gradebook_of_ours_is_what_nbgrader_makes(graded, tmp_path):
+    load_config(graded)  # it puts what nbgrader calls on the path
+    with Gradebook(f"sqlite:///{tmp_path / 'theirs.db'}", "distlab"):
+        pass
+    ours, theirs = (
+        sorted(sqlite3.connect(path).iterdump())
+        for path in (graded / "empty.db", tmp_path / "theirs.db")
+    )
+    assert len(ours) > 15
+    assert ours == theirs
+
+
+@SLOW
+@CLASS
 @pytest.mark.usefixtures("no_kernels")
 def test_what_is_graded_is_not_graded_again(graded):
     before = (gradebook(graded), (graded / "gradebook.db").read_bytes())
@@ -437,8 +465,6 @@ def _no_autograded(root):
 
 def _half_a_gradebook(root):  # as a killed run once left it: the lab has no cells
     _an_empty_gradebook(root)
-    from nbgrader.api import Gradebook
-
     with Gradebook(f"sqlite:///{root / 'gradebook.db'}", "distlab") as book:
         book.update_or_create_notebook(LAB, book.add_assignment(LAB).name)
 
@@ -739,6 +765,27 @@ def test_one_exercise_is_run_anew_and_the_others_and_marks_by_hand_stay(course):
     assert anew(grade(course)) == []
 
 
+@SLOW
+@CLASS
+def test_verdicts_that_were_to_be_forgotten_are_forgotten_after_a_kill(course, monkeypatch):
+    real, forgotten = register._forget, []
+
+    def killed(*arguments):
+        if forgotten:
+            raise KeyboardInterrupt
+        forgotten.append(real(*arguments))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(register, "_forget", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Register(Class(Course(course), LAB)).forget(NAMES)
+    assert len(list(_verdicts(course).glob("*.json"))) == len(NAMES) - 1
+    again = Register(Class(Course(course), LAB))
+    assert not list(_verdicts(course).glob("*.json"))
+    assert [again.standing(name) for name in NAMES] == [None] * len(NAMES)
+    assert "forget" not in again._path.read_text("utf-8")
+
+
 # --- slow: killed, at ten random moments ------------------------------------------------------
 
 
@@ -770,6 +817,8 @@ def test_killed_at_ten_random_moments_it_ends_with_each_graded_exactly_once(grad
     print(f"seed {seed}")
     moments = random.Random(seed)
     context = multiprocessing.get_context("forkserver")
+    # A server of an earlier test has other imports: it is left alone, till this process ends.
+    vars(forkserver._forkserver).update(vars(forkserver.ForkServer()))
     context.set_forkserver_preload(
         ["test_classroom", "nbgrader.converters", "distgrade.nbgrader.execute"]
     )

@@ -1,7 +1,10 @@
 """Whatever a submission does in its kernel, each exercise ends in a state that says so."""
 
 import asyncio
+import os
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from nb_tools import LAB, answered, code, place, released_lab, solutions, worth
@@ -9,6 +12,7 @@ from nb_tools import LAB, answered, code, place, released_lab, solutions, worth
 from distgrade.check import check_submission
 from distgrade.course import Course, fresh_seeds
 from distgrade.outputs import Collector
+from distgrade.running import folders
 from distgrade.running.kernel import Kernel
 from distgrade.running.runner import Limits
 
@@ -71,6 +75,32 @@ def test_outputs_keep_no_html_no_controls_and_no_flood():
     assert text.startswith("ab?\nyyy")
     assert text.endswith("more was printed than is kept ...\n")
     assert len(text) < 110_000
+
+
+def test_what_a_killed_grader_left_is_removed_and_what_a_living_one_holds_is_not(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folders.sweep.cache_clear()
+    held, lock = folders.make()
+    left = Path(tempfile.mkdtemp(prefix=folders.PREFIX))
+    fresh, other = (Path(tempfile.mkdtemp(prefix=p)) for p in (folders.PREFIX, "another-"))
+    link = tmp_path / f"{folders.PREFIX}link"
+    link.symlink_to(other)
+    (left / "work").mkdir()
+    (left / "work" / "file").write_text("x")
+    for folder in (held, left, other):
+        os.utime(folder, (1.0, 1.0))
+    os.utime(link, (1.0, 1.0), follow_symlinks=False)
+    folders.sweep()  # once in a process
+    assert left.exists()
+    folders.sweep.cache_clear()
+    folders.sweep()
+    assert {p.name for p in tmp_path.iterdir()} == {p.name for p in (held, fresh, other, link)}
+    os.close(lock)
+    folders.sweep.cache_clear()
+    folders.sweep()
+    assert not held.exists()
 
 
 @SLOW

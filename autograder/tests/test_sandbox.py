@@ -245,7 +245,7 @@ HELD = """
 import time
 from distgrade.running.kernel import Kernel
 kernel = Kernel().__enter__()
-print(kernel._source._process.pid, kernel.pid, kernel._folder, flush=True)
+print(kernel._source.host, kernel.pid, kernel._folder, flush=True)
 kernel.execute("while True: pass", lambda *_: None, timeout_s=1000)
 """
 

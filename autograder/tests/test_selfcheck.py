@@ -4,11 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
 import distgrade
+from distgrade import patience, selfcheck
 from distgrade.exercise import load
+from distgrade.running.runner import Limits
 from distgrade.selfcheck import check
 from distlab.errors import CheckFailed
 
@@ -28,6 +31,31 @@ def test_success_is_one_quiet_line_with_what_was_measured(capfd):
         r"lab03\.row_linear: 4 of 4 points\. On 5 ranks, each sends at most [\d.]+ bytes\.\n", out
     )
     assert err == ""
+
+
+def test_an_answer_without_an_end_is_told_and_stopped(capfd, monkeypatch):
+    short = partial(patience.bounded, soon_s=0.2, limit_s=1.0)
+    monkeypatch.setattr(selfcheck, "bounded", short)
+
+    def forever(*args, **kwargs):
+        while True:
+            pass
+
+    spec = load("lab01.count_params")
+    with pytest.raises(CheckFailed, match=r"lab01\.count_params: stopped after 1 s: too slow"):
+        check(spec.id, [forever] * len(spec.names))
+    out, err = capfd.readouterr()
+    assert "still runs after 0.2 s, and is stopped at 1 s, as in grading." in out
+    assert err == ""
+    assert Limits().exercise_s == patience.LIMIT_S
+
+
+def test_a_students_own_interrupt_is_one_and_what_ends_in_time_says_nothing(capfd):
+    with pytest.raises(KeyboardInterrupt), patience.bounded("it", soon_s=60.0):
+        raise KeyboardInterrupt
+    with patience.bounded("it", soon_s=60.0):
+        pass
+    assert capfd.readouterr() == ("", "")
 
 
 def test_practice_passes_without_points(capfd):

@@ -16,7 +16,7 @@ def context() -> Iterator[mp.context.ForkServerContext]:
     """Gives the context in which ranks are started."""
     forkserver = mp.get_context("forkserver")
     forkserver.set_forkserver_preload(["distlab.worker"])
-    with _no_main_module(), _quiet_helpers():
+    with _no_main_module(), quiet_helpers():
         yield forkserver
 
 
@@ -35,7 +35,7 @@ def _no_main_module() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet_helpers() -> Iterator[None]:
+def quiet_helpers() -> Iterator[None]:
     """Starts helpers in process groups of their own; the last one removes the socket's folder.
 
     A notebook kernel that shuts down asks the processes of its group to end and waits for them. The

@@ -23,6 +23,7 @@ from rich.text import Text
 from traitlets.config import Config
 
 from distgrade import private
+from distgrade.classroom.crew import Crew
 from distgrade.classroom.parallel import Answer, Task, grade_all, kept_answer
 from distgrade.classroom.register import Register, alone, raise_if_general
 from distgrade.course import Course, CourseError
@@ -30,7 +31,7 @@ from distgrade.exercise import GraderError
 from distgrade.notebook import distlab_of, exercise_of, graded_cells
 from distgrade.publish import load_config
 from distgrade.rooms import room_of
-from distgrade.verdicts import fingerprint
+from distgrade.verdicts import anything_kept, fingerprint
 
 WAIT_S = 20  # for a gradebook that another program writes to
 
@@ -134,6 +135,7 @@ def grade_class(
     again: bool = False,
     exercises: Sequence[str] = (),
     console: Console,
+    crew: Crew | None = None,
 ) -> list[Row]:
     """Grades who is not graded yet, shows how far it is, returns a row for each submission.
 
@@ -149,7 +151,7 @@ def grade_class(
         todo = [name for name in names if name not in rows]
         with _progress(console) as bar:
             # Written as they come: the gradebook has one writer, and others run meanwhile.
-            with closing(_run(klass, todo, jobs, bar)) as found:
+            with closing(_run(klass, todo, jobs, bar, crew)) as found:
                 for answer in found:
                     if answer.ours:
                         raise_if_general(answer.why)
@@ -177,18 +179,22 @@ def _chosen(klass: Class, students: Sequence[str]) -> list[str]:
     return [name for name in known if not students or name in students]
 
 
-def _run(klass: Class, names: Iterable[str], jobs: int, bar: Progress) -> Iterator[Answer]:
+def _run(
+    klass: Class, names: Iterable[str], jobs: int, bar: Progress, crew: Crew | None
+) -> Iterator[Answer]:
     tasks = []
+    kept_any = anything_kept(klass.course, klass.lab)  # of a new class nothing: it is quickly told
     for name in names:
         task = Task(name, str(klass.notebook(name)))
         if not klass.notebook(name).is_file():
             continue
-        if (kept := kept_answer(task, klass.course.root, klass.lab)) is not None:
+        if kept_any and (kept := kept_answer(task, klass.course.root, klass.lab)) is not None:
             yield kept
         else:
             tasks.append(task)
     if tasks:
-        found = grade_all(klass.course.root, klass.lab, tasks, jobs=jobs, limits=klass.limits())
+        how = {"jobs": jobs, "limits": klass.limits(), "crew": crew}
+        found = grade_all(klass.course.root, klass.lab, tasks, **how)
         with closing(found):  # an end of this one ends the processes
             yield from bar.track(found, total=len(tasks), description=f"running {klass.lab}")
 

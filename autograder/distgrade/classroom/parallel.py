@@ -1,7 +1,7 @@
 """Several processes grade submissions at once; one that dies takes only its submission along, once.
 
-Each worker is a process of its own with a kernel host of its own. It gets one task at a time, a
-JSON object on a line, and answers with one. What it finds out it keeps (`verdicts`), so a run that
+Each worker is a process of its own with a kernel host of its own, both forked from a `crew`. It
+gets one task at a time and answers with one. What it finds out it keeps (`verdicts`), so a run that
 is broken off goes on where it stopped. Python's own pools end as a whole when one process is
 killed, by the kernel's memory guard for example; here it is started again. One that hangs is ended,
 and when whoever asked is gone, however that came, its workers end too.
@@ -10,21 +10,22 @@ and when whoever asked is gone, however that came, its workers end too.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-
-import click
+from socket import socket
 
 from distgrade import quickly  # noqa: F401 (before what imports nbformat)
+from distgrade.classroom.crew import PROCESSES, Crew
+from distgrade.running.kernels import adopt, close_idle
+from distlab.forkserver import quiet_helpers
 
 OWN_FAULT = "the grader's own fault"  # what an answer says of an exercise that we can't grade
 TRIES = 2
@@ -58,71 +59,62 @@ class Answer:
 
 
 class Worker:
-    """One process that grades what it is given, each within `longest_s` seconds."""
+    """One process that grades what it is given, each within `longest_s` seconds.
 
-    def __init__(self, root: Path, lab: str, limits: dict, longest_s: float):
-        self._command = [sys.executable, "-m", "distgrade.classroom.parallel", str(root), lab]
-        self._command.append(json.dumps(limits))
-        self._log = root / ".distgrade" / "grading.log"
-        self._longest_s = longest_s
-        self._process: subprocess.Popen | None = None
+    `serve(tasks, answers, wire)` runs in it, on two one-way connections and the wire to a kernel
+    host, which `host` gives, or None.
+    """
+
+    def __init__(self, serve: Callable, longest_s: float, host: Callable[[], socket | None]):
+        self._serve, self._longest_s, self._host = serve, longest_s, host
+        self._process = None
+        self._tasks: Connection | None = None
+        self._answers: Connection | None = None
         self._over = False
 
     def grade(self, task: Task) -> Answer:
         """Returns the answer to a task; starts the process again if it dies over it."""
         for _ in range(TRIES):
             try:
-                process = self._started()
+                self._start()
             except OSError as error:
                 return Answer(task.student, why=f"no process could be started: {error}", ours=True)
-            late = threading.Event()
-            watch = threading.Timer(self._longest_s, self._end, (process, late))
-            watch.start()
+            late = False
             try:
-                process.stdin.write(json.dumps(vars(task)) + "\n")
-                process.stdin.flush()
-                line = process.stdout.readline()
-            except (OSError, ValueError):  # it is dead; or closed here, because the run ends
-                line = ""
-            finally:
-                watch.cancel()
-            if line.endswith("\n"):
-                return Answer(**json.loads(line))
+                self._tasks.send(task)
+                if self._answers.poll(self._longest_s):
+                    return self._answers.recv()
+                late = True
+                self._process.kill()
+            except (OSError, EOFError):  # it is dead; or closed here, because the run ends
+                pass
             self._close()
             if self._over:
                 break
-            if late.is_set():
+            if late:
                 return Answer(task.student, why=f"stopped after {self._longest_s:g} s: it hung")
         return Answer(
             task.student, why=f"the process that graded it died {TRIES} times (out of memory?)"
         )
 
-    @staticmethod
-    def _end(process: subprocess.Popen, late: threading.Event) -> None:
-        late.set()
-        process.kill()
-
-    def _started(self) -> subprocess.Popen:
-        if self._process is None:
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            with self._log.open("ab") as log:  # what goes wrong in there, at its full length
-                self._process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                    start_new_session=True,  # an interrupt is for the command, which ends them
-                )
-        return self._process
+    def _start(self) -> None:
+        if self._process is not None:
+            return
+        wire = self._host()
+        theirs, self._tasks = PROCESSES.Pipe(duplex=False)
+        self._answers, ours = PROCESSES.Pipe(duplex=False)
+        with quiet_helpers(), theirs, ours, wire or contextlib.nullcontext():
+            process = PROCESSES.Process(target=self._serve, args=(theirs, ours, wire), daemon=True)
+            process.start()
+        self._process = process
 
     def dismiss(self) -> None:
         """Tells the process to end, even in the middle of a submission, and starts no other."""
         self._over = True
-        process = self._process
-        if process is not None:
+        tasks = self._tasks
+        if tasks is not None:
             with contextlib.suppress(OSError):
-                process.stdin.close()
+                tasks.close()
 
     def close(self) -> None:
         """Ends the process, for good; its kernel host ends with it."""
@@ -132,14 +124,11 @@ class Worker:
     def _close(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-            try:
-                process.wait(GRACE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            process.stdout.close()
+            self._tasks.close()
+            process.join(GRACE_S)
+            process.kill()
+            process.join()
+            self._answers.close()
 
 
 def cores() -> int:
@@ -157,15 +146,22 @@ def grade_all(
     jobs: int,
     limits: dict,
     longest_s: float | None = None,
+    crew: Crew | None = None,
 ) -> Iterator[Answer]:
-    """Yields an answer to each task, as they come. Ended early, it ends its processes."""
+    """Yields an answer to each task, as they come. Ended early, it ends its processes.
+
+    They come from `crew`, or from one of its own.
+    """
     if longest_s is None:
         longest_s = limits["notebook_s"] + SLACK_S
     todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
     for task in tasks:
         todo.put(task)
     done: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-    workers = [Worker(root, lab, limits, longest_s) for _ in range(min(jobs, len(tasks)))]
+    own = Crew() if crew is None else None
+    hosts = (own or crew).hosts
+    serve = partial(serve_tasks, root, lab, limits, dict(os.environ))
+    workers = [Worker(serve, longest_s, hosts.another) for _ in range(min(jobs, len(tasks)))]
 
     def work(worker: Worker) -> None:
         while True:
@@ -189,6 +185,8 @@ def grade_all(
             worker.dismiss()
         for worker in workers:
             worker.close()
+        if own is not None:
+            own.close()
 
 
 class NotKept(Exception):
@@ -248,29 +246,49 @@ def answer(task: Task, root: Path, lab: str, limits: dict, **how) -> Answer:
     )
 
 
-@click.command()
-@click.argument("root", type=click.Path(path_type=Path))
-@click.argument("lab")
-@click.argument("limits")
-def serve(root: Path, lab: str, limits: str) -> None:
-    """Answer tasks from standard input until it closes: then whoever asked is gone."""
-    out, sys.stdout = sys.stdout, sys.stderr  # nothing else may come between the answers
-    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+def serve_tasks(
+    root: Path,
+    lab: str,
+    limits: dict,
+    environment: dict[str, str],
+    tasks: Connection,
+    answers: Connection,
+    wire: socket | None,
+) -> None:
+    """Answers tasks until nobody asks any more; its words go to the log, at their full length."""
+    os.environ.clear()
+    os.environ.update(environment)  # of whoever asks; the process this is a fork of may be older
+    with contextlib.suppress(OSError):
+        os.setsid()  # an interrupt is for the command, which ends this
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    folder = root / ".distgrade"
+    with contextlib.suppress(OSError):  # on a full disk there is none, and the answers say so
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "grading.log").open("ab") as log:
+            for fd in (1, 2):
+                os.dup2(log.fileno(), fd)
+    _one_thread()
+    asked: queue.SimpleQueue[Task] = queue.SimpleQueue()
 
     def read() -> None:
-        for line in sys.stdin:
-            asked.put(line)
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                asked.put(tasks.recv())
         os.kill(os.getpid(), signal.SIGINT)  # in the middle of a submission: its kernel ends too
         threading.Event().wait(GRACE_S)
         os._exit(1)
 
-    threading.Thread(target=read, daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        if wire is not None:
+            adopt(wire)
+        threading.Thread(target=read, daemon=True).start()
         while True:
-            found = answer(Task(**json.loads(asked.get())), root, lab, json.loads(limits))
-            out.write(json.dumps(vars(found)) + "\n")
-            out.flush()
+            answers.send(answer(asked.get(), root, lab, limits))
+    close_idle()
 
 
-if __name__ == "__main__":
-    serve()
+def _one_thread() -> None:
+    """Keeps torch to one thread: tensors are tiny, and other workers have the other cores."""
+    import torch
+
+    torch.set_num_threads(1)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import signal
 import threading
 import warnings
@@ -22,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distgrade.classroom.crew import register_of
 from distgrade.classroom.parallel import OWN_FAULT, Answer
 from distgrade.course import Course, CourseError
 from distgrade.notebook import NotebookError, grade_id, nbgrader_of, read_notebook
@@ -123,11 +123,12 @@ class Register:
 
     def __init__(self, klass: Class):
         self.klass = klass
-        self._path = klass.course.root / ".distgrade" / "graded" / f"{klass.lab}.json"
+        self._path = register_of(klass.course.root, klass.lab)
         self._written = _noted(self._path)
         with told_plainly():
             self._enter()
             self.in_gradebook = self._sums()
+        self._forget_verdicts()  # if a run was broken off before it had
 
     # --- the gradebook ---------------------------------------------------------------------------
 
@@ -143,9 +144,10 @@ class Register:
         """Sees to a gradebook that knows the lab as it was released."""
         from nbgrader.converters.base import NbGraderException
 
-        from distgrade.nbgrader.gradebook import enter
+        from distgrade.nbgrader.gradebook import ensure, enter
 
-        self._make()
+        courses = self.klass.coursedir()
+        ensure(courses.db_url, courses.course_id)
         wanted = {
             grade_id(cell): float(nbgrader_of(cell).get("points") or 0)
             for cell in self.klass.release.cells
@@ -160,21 +162,6 @@ class Register:
                 f"the gradebook, release/ and source/ hold different editions of {self.klass.lab}: "
                 "run `distgrade release`."
             )
-
-    def _make(self) -> None:
-        """Makes a new gradebook in one step: half of one would never be mended."""
-        from nbgrader.api import Gradebook
-
-        courses = self.klass.coursedir()
-        address, _, options = courses.db_url.partition("?")
-        path = Path(address.removeprefix("sqlite:///"))
-        if not address.startswith("sqlite:///") or path.exists():
-            return
-        part = path.with_name(path.name + ".part")
-        part.unlink(missing_ok=True)
-        with Gradebook(f"sqlite:///{part}?{options}", courses.course_id):
-            pass
-        os.replace(part, path)
 
     def _cells(self) -> dict[str, float]:
         from nbgrader.api import MissingEntry
@@ -236,18 +223,29 @@ class Register:
 
     def forget(self, students: Sequence[str], exercises: Sequence[str] = ()) -> None:
         """Has these submissions graded anew, or only some of their exercises; for good."""
+        for name in students:
+            noted = self._written.setdefault(name, {})
+            noted.pop("what", None)
+            noted["forget"] = list(exercises)
+        with told_plainly():
+            self._keep()
+        self._forget_verdicts()
+
+    def _forget_verdicts(self) -> None:
+        """Removes the verdicts that are noted as to be forgotten."""
         from distgrade.check import edition_for
         from distgrade.rebuild import rebuild
 
-        for name in students:
-            self._written.get(name, {}).pop("what", None)
         course, lab = self.klass.course, self.klass.lab
+        waiting = [name for name, noted in self._written.items() if "forget" in noted]
         with told_plainly():
-            self._keep()
-            for name in students:
+            for name in waiting:
+                exercises = self._written[name].pop("forget")
                 with contextlib.suppress(NotebookError):  # what can't be read has no verdicts
                     nb = read_notebook(self.klass.notebook(name))
                     _forget(course, lab, rebuild(nb, edition_for(course, lab, nb))[0], exercises)
+            if waiting:
+                self._keep()
 
     # --- writing ---------------------------------------------------------------------------------
 

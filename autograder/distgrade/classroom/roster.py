@@ -135,7 +135,11 @@ def _courses(course: Course):
 def _gradebook(course: Course):
     from nbgrader.api import Gradebook
 
-    return Gradebook(_courses(course).db_url, _courses(course).course_id)
+    from distgrade.nbgrader.gradebook import ensure
+
+    courses = _courses(course)
+    ensure(courses.db_url, courses.course_id)
+    return Gradebook(courses.db_url, courses.course_id)
 
 
 # --- who is meant ----------------------------------------------------------------------------

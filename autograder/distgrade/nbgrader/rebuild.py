@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nbgrader.preprocessors import NbGraderPreprocessor, OverwriteCells
+from nbgrader.preprocessors import CheckCellMetadata, NbGraderPreprocessor, OverwriteCells
 
 from distgrade.check import edition_for
 from distgrade.editions import forget_strangers
@@ -37,6 +37,19 @@ class RestoreCells(OverwriteCells):
 
     A rebuilt notebook is the release already. Writing the gradebook's cells over it would only put
     the hidden regions into `autograded/`, where student code and feedback could find them.
+    """
+
+    def preprocess(self, nb, resources):
+        """Returns the notebook as it is when it is one of ours."""
+        if release_of(self, resources) is not None:
+            return nb, resources
+        return super().preprocess(nb, resources)
+
+
+class CheckCells(CheckCellMetadata):
+    """nbgrader's CheckCellMetadata, for notebooks that Rebuild left alone.
+
+    A rebuilt one has the release's metadata, which was checked when it was made.
     """
 
     def preprocess(self, nb, resources):

@@ -7,7 +7,7 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from distgrade.course import Course
-from distgrade.notebook import NotebookError, distlab_of, lab_of, read_notebook
+from distgrade.notebook import NotebookError, distlab_of, lab_of, read_release_file
 
 
 def course_dir(preprocessor):
@@ -40,7 +40,7 @@ def release_of(preprocessor, resources: dict) -> tuple[str, NotebookNode] | None
         raise NotebookError(
             f"{about['assignment']} was not released: run `distgrade release`, then grade again."
         )
-    release = read_notebook(path)
+    release = read_release_file(path)
     if not isinstance(distlab_of(release).get("lab"), str):
         return None
     return lab_of(release, path), release

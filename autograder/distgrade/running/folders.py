@@ -1,16 +1,60 @@
-"""A folder that a student's code wrote into: how large it is, and its removal, whatever lies there.
+"""A folder for a student's code to write into: made, measured, and removed whatever lies there.
 
-A path has a longest length and a program a deepest recursion; folders in folders know neither.
+Whoever makes one holds a lock on it, which ends with the process, however that ends. So folders of
+graders that were killed are known, and the next grader removes them. As for removing: a path has a
+longest length and a program a deepest recursion; folders in folders know neither.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
+import tempfile
+import time
+from functools import cache
 from pathlib import Path
 
+from distgrade.running.sandbox import FIRST_USER
+
 FILE_BYTES = 4096  # what a file or a folder takes at the least: a million empty ones are many
+PREFIX = "distgrade-"
+LEFT_S = 600.0  # a folder is younger than this, or it is locked, or nobody needs it
+
+
+def make() -> tuple[Path, int | None]:
+    """Returns a new folder, and the file to close when it is no longer needed."""
+    sweep()
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    return folder, _held(folder)
+
+
+def _held(folder: Path) -> int | None:
+    """Returns an open file that locks the folder, or None where somebody holds it."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # held, or a disk without locks
+        os.close(fd)
+        return None
+    return fd
+
+
+@cache
+def sweep() -> None:
+    """Removes what graders that were killed have left behind; once in a process."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            about = folder.lstat()
+            ours = about.st_uid == os.geteuid() or (
+                os.geteuid() == 0 and about.st_uid >= FIRST_USER
+            )
+            if ours and time.time() - about.st_mtime > LEFT_S:
+                fd = _held(folder)
+                if fd is not None:
+                    remove(folder)
+                    os.close(fd)
 
 
 def size_of(folder: Path, enough: int) -> int:

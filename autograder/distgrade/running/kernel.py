@@ -7,13 +7,12 @@ reach is bounded by the sandbox that the process is put into (`sandbox`, `kernel
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import zmq
@@ -22,7 +21,7 @@ from jupyter_client.connect import write_connection_file
 
 from distgrade.exercise import GraderError
 from distgrade.outputs import plain
-from distgrade.running.folders import remove, size_of
+from distgrade.running import folders
 from distgrade.running.kernels import (
     GRACE_S,
     START_S,
@@ -64,7 +63,7 @@ class Kernel:
     """
 
     def __init__(self, source: Callable[[], Source] = borrow):
-        self._folder = Path(tempfile.mkdtemp(prefix="distgrade-"))
+        self._folder, self._lock = folders.make()
         self._new_source = source
         self._source: Source | None = None
         self._client: BlockingKernelClient | None = None
@@ -128,10 +127,12 @@ class Kernel:
         """Waits until the kernel listens, so that no connection is tried again a moment later."""
         ports = (self._client.shell_port, self._client.iopub_port, self._client.control_port)
         waited = time.monotonic() + START_S
-        while not all(os.path.exists(f"{self._folder / 'kernel'}-{port}") for port in ports):
-            if not self.alive or time.monotonic() > waited:
+        for look in itertools.count(1):
+            if all(os.path.exists(f"{self._folder / 'kernel'}-{port}") for port in ports):
+                return
+            if (look % 20 == 0 and not self.alive) or time.monotonic() > waited:
                 raise RuntimeError(self._obituary())
-            time.sleep(0.002)
+            time.sleep(0.005)
 
     def _environment(self) -> dict[str, str]:
         return environment() | {
@@ -163,13 +164,14 @@ class Kernel:
         poller = zmq.Poller()
         for channel in (self._client.shell_channel, self._client.iopub_channel):
             poller.register(channel.socket, zmq.POLLIN)
-        started, computed = time.monotonic(), self._cpu_s()
+        started, computed = time.monotonic(), self._own_cpu_s()
         deadline, stopped, looked = started + timeout_s, "", started
         while not waiting.finished:
-            for socket, _ in poller.poll(100):
+            ready = poller.poll(100)
+            for socket, _ in ready:
                 self._receive(socket, waiting)
             now = time.monotonic()
-            if not self.alive:
+            if not ready and not self.alive:  # whoever talks is alive
                 self._drain(poller, waiting)
                 return End("died", text=self._obituary())
             late = not stopped and deadline < now < started + PATIENCE * timeout_s
@@ -198,14 +200,18 @@ class Kernel:
             return End(stopped)
         return waiting.end()
 
-    def _cpu_s(self) -> float:
-        """Returns the seconds the kernel and what it started have computed so far."""
-        total = 0.0
+    def _own_cpu_s(self) -> float:
+        """Returns the seconds the kernel's process has computed so far."""
         with contextlib.suppress(psutil.Error):
-            process = psutil.Process(self.pid)
-            for each in [process, *process.children(recursive=True)]:
-                times = each.cpu_times()
-                total += times.user + times.system
+            return _computed_s(psutil.Process(self.pid))
+        return 0.0
+
+    def _cpu_s(self) -> float:
+        """Returns the same with what it started, where it can: all processes are looked through."""
+        total = self._own_cpu_s()
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(self.pid).children(recursive=True):
+                total += _computed_s(child)
         return total
 
     def _receive(self, socket, waiting: _Waiting) -> None:
@@ -240,7 +246,7 @@ class Kernel:
             written = psutil.Process(self.pid).io_counters()
             if max(written.write_bytes, written.write_chars) > MAX_WRITTEN_BYTES:
                 return True
-        return size_of(self._folder, MAX_FOLDER_BYTES) > MAX_FOLDER_BYTES
+        return folders.size_of(self._folder, MAX_FOLDER_BYTES) > MAX_FOLDER_BYTES
 
     def _obituary(self) -> str:
         code = self._source.code() if self._source is not None else None
@@ -272,7 +278,15 @@ class Kernel:
         if self._source is not None:
             give_back(self._source)
             self._source = None
-        remove(self._folder)
+        folders.remove(self._folder)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _computed_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 class _Waiting:

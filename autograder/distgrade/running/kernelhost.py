@@ -9,6 +9,8 @@ It is told what to do over a socket, a JSON object a line, and answers each with
 - `{"ended": true}`: answers `{"code": null}` while the kernel runs, then its exit code, or minus
   the signal that ended it.
 - `{"end": true}`: kills the kernel and all that descends from it; answers when nothing is left.
+- `{"host": true}`, with a socket beside it: forks another host, which serves that socket; answers
+  when it is there. A host that has others starts no kernel itself.
 
 When the socket closes, the grader is gone: everything is killed and the host ends. Orphans of a
 kernel become the host's own children (a subreaper), so nothing escapes by leaving its family.
@@ -37,7 +39,8 @@ from pathlib import Path
 import psutil
 import sandbox  # the file beside this one
 
-# What exercises and harnesses use; a name that is not installed is left out.
+# What exercises and harnesses use; a name that is not installed is left out. torch imports sympy at
+# the first backward pass, by `symbolic_shapes`: a second's work for each kernel, or once here.
 PRELOADED = (
     *("torch", "numpy", "numpy.random", "comm", "pdb", "pydoc", "faulthandler"),
     *("ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell", "stringprep"),
@@ -45,6 +48,7 @@ PRELOADED = (
     *("IPython.extensions.storemagic", "tornado.platform.asyncio", "tornado.queues"),
     *("distlab", "distlab.launch", "distlab.simulator", "distlab.seeds", "distlab.notebook"),
     *("distlab.plot", "distlab.look", "distlab.layout", "encodings.idna"),
+    *("torch.fx.experimental.symbolic_shapes", "torch.utils._device"),
 )
 
 
@@ -57,13 +61,37 @@ class Host:
         self.code: int | None = None
 
     def serve(self) -> None:
-        """Answers until the grader is gone."""
-        with self.wire.makefile("rb") as asked:
-            for line in asked:
-                self.wire.sendall(json.dumps(self.answer(json.loads(line))).encode() + b"\n")
+        """Says that it is there, then answers until the grader is gone, and leaves nothing."""
+        if sandbox.pyprctl is not None:
+            sandbox.pyprctl.set_child_subreaper(True)
+        try:
+            self.say({"host": os.getpid()})
+            while (asked := self.hear()) is not None:
+                self.say(self.answer(*asked))
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        finally:
+            self.end()
 
-    def answer(self, asked: dict) -> dict:
+    def say(self, answer: dict) -> None:
+        """Sends one line."""
+        self.wire.sendall(json.dumps(answer).encode() + b"\n")
+
+    def hear(self) -> tuple[dict, list[int]] | None:
+        """Returns a request with the files that came beside it, or None when nobody asks."""
+        line, files = b"", []
+        while not line.endswith(b"\n"):
+            part, more, _, _ = socket.recv_fds(self.wire, 1 << 16, 1)
+            if not part:
+                return None
+            line, files = line + part, files + more
+        return json.loads(line), files
+
+    def answer(self, asked: dict, files: list[int]) -> dict:
         """Does what one request asks for."""
+        if "host" in asked:
+            self.split(*files)
+            return {}
         if "start" in asked:
             self.end()
             self.code = None
@@ -74,6 +102,17 @@ class Host:
             return {"code": self.code}
         self.look()
         return {"code": self.code}
+
+    def split(self, fd: int) -> None:
+        """Forks a host for another socket."""
+        if os.fork():
+            os.close(fd)
+            return
+        try:
+            self.wire.close()
+            Host(socket.socket(fileno=fd)).serve()
+        finally:
+            os._exit(0)
 
     def fork(self, what: dict) -> int:
         """Returns the process id of a new kernel."""
@@ -173,19 +212,10 @@ def try_deeds(rules: sandbox.Rules) -> list[str]:
 def main(fd: int) -> None:
     """Serves the socket with this file descriptor until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the grader's to handle
-    if sandbox.pyprctl is not None:
-        sandbox.pyprctl.set_child_subreaper(True)
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    host = Host(socket.socket(fileno=fd))
-    try:
-        host.wire.sendall(b'{"ready": true}\n')
-        host.serve()
-    except (BrokenPipeError, ConnectionResetError):
-        pass
-    finally:
-        host.end()
+    Host(socket.socket(fileno=fd)).serve()
 
 
 if __name__ == "__main__":

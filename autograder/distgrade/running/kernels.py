@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -68,32 +69,39 @@ def environment() -> dict[str, str]:
 
 
 class Forked:
-    """Kernels from a host on Linux. Raises OSError where the host does not start or is gone."""
+    """Kernels from a host on Linux. Raises OSError where the host does not start or is gone.
 
-    def __init__(self):
-        ours, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(theirs.fileno())],
-            env=environment(),
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd="/",
-        )
-        theirs.close()
-        ours.settimeout(START_S)
-        self._wire, self._answers = ours, ours.makefile("rb")
+    The host is a process that this one starts, or with `wire` one that is another's fork.
+    """
+
+    def __init__(self, wire: socket.socket | None = None):
+        self._process: subprocess.Popen | None = None
+        if wire is None:
+            wire, theirs = socket.socketpair()
+            with theirs:
+                self._process = _host(theirs)
+        wire.settimeout(START_S)
+        self._wire, self._answers = wire, wire.makefile("rb")
         self._owner = os.getpid()
-        self.user = user_for(self._process.pid)
-        try:
-            self._answer()
-        except BaseException:
-            self.close()
-            raise
         self.pid = 0
         self._code: int | None = None
+
+    @cached_property
+    def host(self) -> int:
+        """The host's process id; waits until it is there."""
+        return self._answer()["host"]
+
+    @cached_property
+    def user(self) -> int | None:
+        """Whom its kernels run as, where that is not the grader's user."""
+        return user_for(self.host)
+
+    def another(self) -> socket.socket:
+        """Returns the wire to another host, a fork of this one, which is there in no time."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.ask(host=theirs)
+        return ours
 
     def _answer(self) -> dict:
         line = self._answers.readline()
@@ -102,8 +110,11 @@ class Forked:
         return json.loads(line)
 
     def ask(self, **question) -> dict:
-        """Returns the host's answer."""
-        self._wire.sendall(json.dumps(question).encode() + b"\n")
+        """Returns the host's answer to a question, which may hold one socket."""
+        assert self.host  # it speaks first
+        sockets = [value for value in question.values() if isinstance(value, socket.socket)]
+        text = json.dumps(question, default=lambda value: True).encode() + b"\n"
+        socket.send_fds(self._wire, [text], [each.fileno() for each in sockets])
         return self._answer()
 
     def start(self, what: Mapping) -> None:
@@ -125,19 +136,44 @@ class Forked:
     @property
     def usable(self) -> bool:
         """Says whether another kernel can come from here; none can in a fork of the owner."""
-        return self._owner == os.getpid() and self._process.poll() is None
+        return self._owner == os.getpid() and not select.select([self._wire], [], [], 0)[0]
 
     def close(self) -> None:
         """Ends the host, and with it whatever descends from it."""
         if self._owner != os.getpid():
             return
+        try:
+            self._wire.shutdown(socket.SHUT_WR)
+            self._wire.settimeout(GRACE_S)
+            while self._wire.recv(1 << 16):  # until it has ended, which closes its end
+                pass
+        except TimeoutError:
+            self._kill()
+        except OSError:  # it is gone
+            pass
         self._answers.close()
         self._wire.close()
-        try:
-            self._process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        if self._process is not None:
             self._process.wait()
+
+    def _kill(self) -> None:
+        """Kills a host that does not end; it may not have said its name yet."""
+        host = self._process.pid if self._process is not None else vars(self).get("host")
+        if host is not None:
+            os.kill(host, signal.SIGKILL)
+
+
+def _host(wire: socket.socket) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(wire.fileno())],
+        env=environment(),
+        pass_fds=[wire.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+    )
 
 
 class Spawned:
@@ -197,6 +233,31 @@ class Spawned:
         self.end()
 
 
+class Hosts:
+    """Hosts for other processes: forks of one that starts at once; none where forking is unsafe."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._first = Forked() if CAN_FORK else None
+
+    def another(self) -> socket.socket | None:
+        """Returns the wire to a host that is forked now, for `adopt`."""
+        with self._lock:
+            if self._first is None:
+                return None
+            try:
+                return self._first.another()
+            except OSError:  # something ended the first one: once more
+                self._first.close()
+                self._first = Forked()
+                return self._first.another()
+
+    def close(self) -> None:
+        """Ends the first host, and those forked of it that are left."""
+        if self._first is not None:
+            self._first.close()
+
+
 CAN_FORK = sys.platform == "linux"
 _idle: list[Forked] = []
 _lock = threading.Lock()
@@ -213,6 +274,14 @@ def borrow() -> Source:
                 return source
             source.close()
     return Forked()
+
+
+def adopt(wire: socket.socket) -> None:
+    """Keeps a host that somebody else had forked for this process."""
+    source = Forked(wire)
+    assert source.host
+    with _lock:
+        _idle.append(source)
 
 
 def give_back(source: Source) -> None:

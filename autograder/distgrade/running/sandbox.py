@@ -49,6 +49,7 @@ except Exception:  # not Linux
     pyprctl = None
 
 GIB = 2**30
+FIRST_USER = 1_900_000_000  # ids from here on are nobody's but a kernel's
 THREADS = 4096  # of a user of its own; the simulator starts one for each rank
 # What a Python program reads outside of its own installation, besides the course's library.
 SYSTEM = (
@@ -233,7 +234,7 @@ def user_for(number: int) -> int | None:
         for above in (Path(path), *Path(path).parents):
             if not above.stat().st_mode & 0o001:
                 return None
-    return 1_900_000_000 + number % 10_000_000
+    return FIRST_USER + number % 10_000_000
 
 
 # --- what it is worth here -------------------------------------------------------------------
