@@ -2,25 +2,20 @@
 
 import functools
 import http.server
-import shutil
 import sys
 import threading
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+from browser import ROOT, OpenExplorer, Watched, chromium
 
-from distlab.explorers.frame import in_words
-from distlab.explorers.memory import MEMORY_CONTROLS, MemorySettings, memory_sentence
-from distlab.explorers.schedule import SCHEDULE_CONTROLS, ScheduleSettings, schedule_sentence
+from distlab.explorers.schedule import ScheduleSettings, schedule_sentence
 
-ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "course" / "site"))
-import build  # noqa: E402 - beside the pages, no package
+import build
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
 
 SOURCES = sorted(
@@ -137,7 +132,7 @@ def test_what_leads_nowhere_stops_the_build(tmp_path):
         assert any(lost in line for line in warnings)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def address(site):
     """The site, from a server of this machine, at a free port."""
 
@@ -152,50 +147,23 @@ def address(site):
         server.shutdown()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser():
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+    with chromium() as browser:
         yield browser
-        browser.close()
-
-
-class Watched:
-    """A browser's page, and all that was wrong on it: errors, lost files, requests elsewhere."""
-
-    def __init__(self, browser, address: str, width: int):
-        self.wrong = []
-        self.page = browser.new_page(viewport={"width": width, "height": 900})
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("console", self.heard)
-        self.page.on("response", lambda got: got.status < 400 or self.wrong.append(got.url))
-        self.page.on("request", self.asked)
-        self.address = address
-
-    def heard(self, message):
-        if message.type in ("error", "warning"):
-            self.wrong.append(message.text)
-
-    def asked(self, request):
-        if not request.url.startswith((self.address, "data:", "blob:")):
-            self.wrong.append(request.url)
 
 
 def test_every_page_draws_its_formulas_and_asks_nobody_else(site, pages, address, browser):
-    watched = Watched(browser, address, 800)
-    drawn = 0
+    watched, drawn = Watched(browser, address, 1280), 0
     for path in pages:
         watched.page.goto(address + path.relative_to(site).as_posix(), wait_until="load")
-        formulas, katex, wide = watched.page.evaluate(
-            "[...['.math', '.katex'].map(name => document.querySelectorAll(name).length),"
-            " document.documentElement.scrollWidth]"
-        )
-        assert katex == formulas, path.name
-        assert wide <= 800, path.name
+        katex = watched.page.locator(".katex").count()
+        assert katex == watched.page.locator(".math").count(), path.name
+        assert watched.page.locator(".katex-error").count() == 0, path.name
+        for width in (1280, 800):
+            watched.page.set_viewport_size({"width": width, "height": 900})
+            wide = watched.page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, path.name
         drawn += katex
     assert drawn > 100
     assert watched.wrong == []
@@ -211,13 +179,6 @@ def test_the_watch_sees_what_it_is_for(address, browser):
     assert [w for w in watched.wrong if w.endswith("/elsewhere")]
 
 
-EXPLORERS = [
-    pytest.param("memory", MemorySettings(), MEMORY_CONTROLS, memory_sentence, id="memory"),
-    pytest.param(
-        "pipeline", ScheduleSettings(), SCHEDULE_CONTROLS, schedule_sentence, id="schedule"
-    ),
-]
-ROLES = {"slider": "slider", "menu": "combobox", "tick": "checkbox"}
 SWEEP = """place => {
   const sliders = [...place.shadowRoot.querySelectorAll("input[type=range]:not(:disabled)")];
   const times = [];
@@ -234,47 +195,16 @@ SWEEP = """place => {
 }"""
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "controls", "sentence"), EXPLORERS, ids=["memory", "pipeline"]
-)
-def test_an_explorer_runs_on_its_page(name, settings, controls, sentence, address, browser):
+@pytest.mark.parametrize(("page", "name"), [("memory", "memory"), ("pipeline", "schedule")])
+def test_an_explorer_runs_on_its_page(page, name, address, browser):
     watched = Watched(browser, address, 800)
-    page = watched.page
-    page.goto(address + f"{name}-explorer.html")
-    explorer = page.locator("memory-explorer, schedule-explorer")
-    status = explorer.get_by_role("status")
-    expect = pytest.importorskip("playwright.sync_api").expect
-
-    def shows(settings) -> bool:
-        words = in_words(settings, sentence)
-        expect(status).to_have_text(words)
-        picture = explorer.locator("svg[role=img]")
-        if picture.count():
-            assert picture.get_attribute("aria-label") == words
-        return bool(picture.count())
-
-    assert shows(settings)
-    seen = set()
-    for control in controls:
-        handle = explorer.get_by_role(ROLES[control.kind], name=control.label, exact=True)
-        values = [value for _, value in control.options]
-        here = values.index(getattr(settings, control.name))
-        there = here + 1 if here + 1 < len(values) else here - 1
-        assert handle.is_disabled() != control.matters(settings)
-        if not control.matters(settings):
-            continue
-        if control.kind == "slider":
-            handle.press("ArrowRight" if there > here else "ArrowLeft")
-            assert handle.get_attribute("aria-valuetext") == control.options[there][0]
-        elif control.kind == "menu":
-            handle.select_option(control.options[there][0])
-        else:
-            handle.set_checked(values[there])
-        settings = replace(settings, **{control.name: values[there]})
-        seen.add(shows(settings))
-    assert True in seen
-    took_ms = explorer.evaluate(SWEEP)
-    print(f"{name}: {took_ms[len(took_ms) // 2]:.1f} ms a move, {took_ms[-1]:.1f} ms at most")
+    watched.page.goto(address + f"{page}-explorer.html")
+    place = watched.page.locator(f"{name}-explorer")
+    explorer = OpenExplorer(place, f"{name}_explorer")
+    explorer.fits(800)
+    explorer.walk()
+    took_ms = place.evaluate(SWEEP)
+    print(f"{page}: {took_ms[len(took_ms) // 2]:.1f} ms a move, {took_ms[-1]:.1f} ms at most")
     assert watched.wrong == []
 
 
