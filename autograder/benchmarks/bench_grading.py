@@ -90,9 +90,8 @@ def main(students: int) -> int:
         loads.append(os.getloadavg()[0])
         console.print(table(costs, students))
         console.print(phases(ours, costs["distgrade grade"]))
-        for name, cost in costs.items():
-            told = ", ".join(f"{kind} {cpu_s:.0f}" for kind, cpu_s in cost.by_kind.items())
-            console.print(f"CPU s of {name}: {told}.")
+        told = (f"{k} {cpu_s:.0f}" for k, cpu_s in costs["distgrade grade"].by_kind.items())
+        console.print(f"Its CPU s: {', '.join(told)}.")
         told = ", ".join(f"{load:.1f}" for load in loads)
         console.print(f"{cores()} cores; load before, between and after: {told}.")
         console.print(f"One kernel: {kernel_memory()}.")

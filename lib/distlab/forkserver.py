@@ -16,12 +16,12 @@ def context() -> Iterator[mp.context.ForkServerContext]:
     """Gives the context in which ranks are started."""
     forkserver = mp.get_context("forkserver")
     forkserver.set_forkserver_preload(["distlab.worker"])
-    with _no_main_module(), quiet_helpers():
+    with no_main_module(), quiet_helpers():
         yield forkserver
 
 
 @contextlib.contextmanager
-def _no_main_module() -> Iterator[None]:
+def no_main_module() -> Iterator[None]:
     """Keeps new processes from importing the caller's script again."""
     main = sys.modules["__main__"]
     kept = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}

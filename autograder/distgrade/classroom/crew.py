@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from pathlib import Path
 
 from distgrade.running.kernels import CAN_FORK, Hosts
-from distlab.forkserver import quiet_helpers
+from distlab.forkserver import no_main_module, quiet_helpers
 
 PROCESSES = multiprocessing.get_context("forkserver" if CAN_FORK else "spawn")
 # Importing is all that may happen before a fork.
 PRELOADED = ["distgrade.quickly", "distgrade.check", "torch.fx.experimental.symbolic_shapes"]
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Has processes of `PROCESSES` start without the script that asks for them, one at a time."""
+    with _one_at_a_time, no_main_module(), quiet_helpers():
+        yield
 
 
 class Crew:
@@ -28,7 +39,7 @@ class Crew:
         self.hosts = Hosts()
         if CAN_FORK:
             PROCESSES.set_forkserver_preload(PRELOADED)
-            with quiet_helpers():
+            with starting():
                 forkserver.ensure_running()
 
     def close(self) -> None:

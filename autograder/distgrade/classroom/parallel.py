@@ -23,9 +23,8 @@ from pathlib import Path
 from socket import socket
 
 from distgrade import quickly  # noqa: F401 (before what imports nbformat)
-from distgrade.classroom.crew import PROCESSES, Crew
+from distgrade.classroom.crew import PROCESSES, Crew, starting
 from distgrade.running.kernels import adopt, close_idle
-from distlab.forkserver import quiet_helpers
 
 OWN_FAULT = "the grader's own fault"  # what an answer says of an exercise that we can't grade
 TRIES = 2
@@ -103,7 +102,7 @@ class Worker:
         wire = self._host()
         theirs, self._tasks = PROCESSES.Pipe(duplex=False)
         self._answers, ours = PROCESSES.Pipe(duplex=False)
-        with quiet_helpers(), theirs, ours, wire or contextlib.nullcontext():
+        with starting(), theirs, ours, wire or contextlib.nullcontext():
             process = PROCESSES.Process(target=self._serve, args=(theirs, ours, wire), daemon=True)
             process.start()
         self._process = process

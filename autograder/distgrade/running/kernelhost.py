@@ -216,6 +216,7 @@ def main(fd: int) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     Host(socket.socket(fileno=fd)).serve()
+    os._exit(0)  # to take apart all that it imported would take a while
 
 
 if __name__ == "__main__":
