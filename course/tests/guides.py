@@ -9,7 +9,7 @@ GUIDES = Path(__file__).parents[1] / "instructors"
 def blocks(page: Path) -> list[list[str]]:
     """The lines of each shell block of a page, without comments."""
     found = re.findall(r"^ *```sh\n(.*?)```", page.read_text("utf-8"), re.S | re.M)
-    return [[x.partition("  #")[0].strip() for x in block.splitlines()] for block in found]
+    return [[x.partition("  #")[0].strip() for x in b.splitlines() if x.strip()] for b in found]
 
 
 def named(page: Path) -> set[str]:
