@@ -36,7 +36,8 @@ QUIET = (  # nothing that Chromium does of its own accord
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
 )
-SLOW = re.compile(r"took [\d.]+ms to activate")  # what JupyterLab says of a busy machine
+# What JupyterLab says of a busy machine.
+SLOW = re.compile(r"(took [\d.]+ms|is taking too long) to activate")
 LIMIT_S = 240  # for what takes seconds on a quiet machine
 
 
