@@ -11,8 +11,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -30,6 +28,7 @@ from distgrade.rooms import room_of
 from distgrade.running.kernel import Kernel
 from distgrade.running.runner import Limits, Run, run_notebook
 from distgrade.verify import Outcome, grade
+from distlab.files import write_whole
 
 log = logging.getLogger("distgrade")
 
@@ -193,20 +192,6 @@ def write(
         "outputs": graded.outputs,
     }
     write_whole(where(course, lab, built), json.dumps(told, ensure_ascii=False))
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file so that it is there whole or not at all, whenever the process ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 @cache

@@ -46,7 +46,7 @@ from distgrade.course import Course, CourseError
 from distgrade.nbgrader.gradebook import ensure
 from distgrade.notebook import canonical, read_notebook, stamped
 from distgrade.publish import load_config
-from distgrade.verdicts import write_whole
+from distlab.files import write_whole
 
 SLOW = pytest.mark.slow
 CLASS = pytest.mark.xdist_group("classroom")

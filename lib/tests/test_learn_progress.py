@@ -130,7 +130,7 @@ def test_a_disk_that_takes_nothing_stops_nobody(work, monkeypatch):
     def full(*args, **more):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(records.tempfile, "mkstemp", full)
+    monkeypatch.setattr("tempfile.mkstemp", full)
     note(work, "def shards(): 1", "passed")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from distgrade.classroom.register import told_plainly
 from distgrade.course import Course, CourseError
 from distgrade.publish import load_config
-from distgrade.verdicts import write_whole
+from distlab.files import write_whole
 
 
 def read(course: Course, lab: str) -> tuple[list[dict], str]:

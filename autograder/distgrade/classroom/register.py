@@ -26,7 +26,8 @@ from distgrade.classroom.parallel import OWN_FAULT, Answer
 from distgrade.course import Course, CourseError
 from distgrade.notebook import NotebookError, grade_id, nbgrader_of, read_notebook
 from distgrade.publish import errors_of, reason_in
-from distgrade.verdicts import read, where, write_whole
+from distgrade.verdicts import read, where
+from distlab.files import write_whole
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

@@ -30,6 +30,7 @@ from distgrade.rebuild import rebuild
 from distgrade.rooms import room_of
 from distgrade.verdicts import fingerprint
 from distgrade.verify import Outcome
+from distlab.files import write_whole
 
 # status -> (the column it counts in); the order is that of a bar, from done to not begun
 STANDINGS = {
@@ -244,7 +245,7 @@ def write(report: ClassReport, folder: Path) -> Path:
 
     picture = draw(report)
     try:
-        verdicts.write_whole(folder / "report.html", page(report, picture))
+        write_whole(folder / "report.html", page(report, picture))
         picture.save(folder / "report.png")
     except OSError as error:
         raise CourseError(f"{folder} can't be written: {error.strerror or error}.") from None

@@ -15,7 +15,7 @@ from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.plugins import ExportPlugin
 
-from distgrade.verdicts import write_whole
+from distlab.files import write_whole
 
 GRADED, WAITS, AGAIN = "graded", "needs a human", "handed in again"
 UNGRADED, NOTHING = "not graded", "nothing handed in"

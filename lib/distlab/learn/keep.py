@@ -7,12 +7,12 @@ import io
 import json
 import os
 import re
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path, PurePosixPath
 
+from distlab.files import write_whole
 from distlab.learn import records
 
 LIST = "distlab-work.json"  # in the zip: what is in it, with digests
@@ -129,7 +129,7 @@ def restore(work: Path, data: bytes) -> Restored:
         if name.startswith(records.FOLDER + "/")
     }
     for name, content in records_of_both.items():
-        _write(work / name, content)
+        write_whole(work / name, content, 0o644)
     new, same, replaced = [], [], {}
     for name, content in contents.items():
         target = work / name
@@ -142,7 +142,7 @@ def restore(work: Path, data: bytes) -> Restored:
             continue
         else:
             replaced[name] = put_aside(target).relative_to(work).as_posix()
-        _write(target, content)
+        write_whole(target, content, 0o644)
     return Restored(tuple(new), tuple(same), replaced)
 
 
@@ -257,21 +257,6 @@ def put_aside(path: Path) -> Path:
             os.rename(path, aside)
             return aside
         number += 1
-
-
-def _write(target: Path, content: bytes) -> None:
-    """Writes a file whole or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=target.parent, prefix=".part-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(part, 0o644)
-        os.replace(part, target)
-    except BaseException:
-        if os.path.lexists(part):
-            os.unlink(part)
-        raise
 
 
 def _short(name: str) -> str:

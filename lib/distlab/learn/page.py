@@ -9,6 +9,7 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from distlab.files import write_whole
 from distlab.learn import records
 from distlab.learn.progress import STATES, Lab, read_labs
 
@@ -121,9 +122,7 @@ def write_page(work: Path) -> Path | None:
         from distlab.learn.keep import put_aside
 
         aside = put_aside(place)
-    part = work / f".{NAME}.part"
-    part.write_text(json.dumps(_notebook(work), indent=1, ensure_ascii=False), encoding="utf-8")
-    os.replace(part, place)
+    write_whole(place, json.dumps(_notebook(work), indent=1, ensure_ascii=False), 0o644)
     return aside
 
 

@@ -11,15 +11,15 @@ import hashlib
 import inspect
 import json
 import linecache
-import os
 import re
-import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from distlab.files import write_whole
 
 FOLDER = ".progress"  # in the work folder, hidden from JupyterLab's file list
 MARK = ".released.json"  # the note of what was copied into a work folder makes it one
@@ -88,17 +88,7 @@ def write_record(folder: Path, record: Record) -> None:
     record.results = dict(list(record.results.items())[-MOST:])
     record.tried = record.tried[-MOST:]
     text = json.dumps(record.as_json(), indent=1)
-    place = folder / FOLDER
-    place.mkdir(exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=place, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(part, place / f"{record.exercise}.json")
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
+    write_whole(folder / FOLDER / f"{record.exercise}.json", text)
 
 
 def merged(one: Record, other: Record) -> Record:
