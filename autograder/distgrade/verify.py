@@ -161,7 +161,7 @@ def symptoms_of(exercise: Exercise, o: Observation, expected) -> list[Symptom]:
     try:
         symptoms = exercise.judge(o.tree, expected, case)
     except Exception as error:
-        if _judges_a_right_answer(exercise, o.case_index):  # so it trips over this one's form
+        if _judges_a_right_answer(exercise, o, expected):  # so it trips over this one's form
             unlike = "an answer of a form that can't be judged"
             return misformed(o.tree, expected, n=n) or [Symptom("structure", "the answer", unlike)]
         raise GraderError(
@@ -172,22 +172,22 @@ def symptoms_of(exercise: Exercise, o: Observation, expected) -> list[Symptom]:
     return symptoms
 
 
-@lru_cache(maxsize=2048)
-def _judges_a_right_answer(exercise: Exercise, case_index: int) -> bool:
-    """Return whether the judge of a case is sound: it gives a verdict on a known right answer."""
-    case = exercise.cases[case_index]
-    expected = references.read(exercise)[case_index]
+def _judges_a_right_answer(exercise: Exercise, o: Observation, expected) -> bool:
+    """Return whether the judge is sound: it gives a verdict where a known right answer stands."""
     try:
-        right = _right_observations(exercise)[case_index]
-        return right.error is None and isinstance(exercise.judge(right.tree, expected, case), list)
+        right = _right_observation(exercise, o.case_index, o.seed)
+        verdict = exercise.judge(right.tree, expected, exercise.cases[o.case_index])
     except Exception:
         return False
+    return right.error is None and isinstance(verdict, list)
 
 
-@lru_cache(maxsize=64)
-def _right_observations(exercise: Exercise) -> tuple[Observation, ...]:
+@lru_cache(maxsize=2048)
+def _right_observation(exercise: Exercise, case_index: int, seed: int) -> Observation:
+    """Return what a known right answer gives in one case."""
     objects = exercise.also_right[0].objects()
-    return tuple(observe_here(exercise, objects, (references.FROZEN_SEED,)))
+    (right,) = observe_here(exercise, objects, (seed,), only=case_index)
+    return right
 
 
 def _call(exercise: Exercise) -> str:
