@@ -27,7 +27,7 @@ release: setup ## make release/ from source/ (what students get)
 	@distgrade release
 
 student-bundle: release ## pack what students get, and no more, in build/student-bundle
-	@python course/bundle/build.py
+	@python course/bundle/pack.py
 
 refs: setup ## write the frozen reference values of every exercise
 	@distgrade refs

@@ -17,8 +17,8 @@ from distgrade.notebook import graded_cells, is_solution, read_notebook, solutio
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "course" / "bundle"))
-import build  # noqa: E402 - beside what is packed, no package
 import leaks  # noqa: E402
+import pack  # noqa: E402 - beside what is packed, no package
 
 LABS = sorted(path.parent.name for path in ROOT.glob("release/lab*/*.ipynb"))
 GRADED_LATER = "the visible cases pass; hidden tests run when it is graded."
@@ -38,7 +38,7 @@ def secrets_():
 @whole("bundle")
 def bundle_(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("bundle") / "student-bundle"
-    build.build(ROOT, folder)
+    pack.build(ROOT, folder)
     return folder
 
 
@@ -122,21 +122,21 @@ def test_what_would_give_something_away_is_found_by_file(name, tmp_path, secrets
 def test_a_bundle_that_would_give_something_away_is_not_made(tmp_path, monkeypatch):
     folder = tmp_path / "student-bundle"
     folder.with_suffix(".zip").write_text("an older one")
-    monkeypatch.setattr(build, "PUBLIC", (*build.PUBLIC, "course/instructors/*.md"))
-    with pytest.raises(build.Refused, match=r"course/instructors/\w+\.md says"):
-        build.build(ROOT, folder)
+    monkeypatch.setattr(pack, "PUBLIC", (*pack.PUBLIC, "course/instructors/*.md"))
+    with pytest.raises(pack.Refused, match=r"course/instructors/\w+\.md says"):
+        pack.build(ROOT, folder)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_zip_holds_the_folder_and_is_the_same_each_time(bundle, tmp_path):
     archive = bundle.with_suffix(".zip")
     again = tmp_path / "again.zip"
-    build.pack(bundle, again)
+    pack.pack(bundle, again)
     assert again.read_bytes() == archive.read_bytes()
     with zipfile.ZipFile(archive) as packed:
         names = {name.partition("/")[2] for name in packed.namelist()}
-        assert {name.partition("/")[0] for name in packed.namelist()} == {build.IN_ZIP}
-        script = packed.getinfo(f"{build.IN_ZIP}/postBuild")
+        assert {name.partition("/")[0] for name in packed.namelist()} == {pack.IN_ZIP}
+        script = packed.getinfo(f"{pack.IN_ZIP}/postBuild")
     assert names == {str(p.relative_to(bundle)) for p in bundle.rglob("*") if p.is_file()}
     assert script.external_attr >> 16 & 0o100
 
@@ -156,7 +156,7 @@ def test_a_link_to_what_is_not_in_it_is_left_as_words(tmp_path):
     page.parent.mkdir()
     here.write_text("")
     page.write_text("[One](here.md#x), [two](../b/gone.md), ![three](no.svg), [four](https://x.y).")
-    build.cut_links(tmp_path)
+    pack.cut_links(tmp_path)
     assert page.read_text() == "[One](here.md#x), two, ![three](no.svg), [four](https://x.y)."
 
 
@@ -171,8 +171,8 @@ def test_it_asks_for_no_package_that_only_teachers_or_tests_need(bundle):
     assert not names & {"pytest", "sphinx", "playwright", "landlockpy", "pyseccomp", "safetensors"}
     conda = (bundle / "environment.yml").read_text("utf-8")
     listed = set(re.findall(r"^  - ([\w-]+)=", conda, re.M))
-    asked = {canonicalize_name(wish.name) for wish in build.wishes(ROOT)}
-    assert {build.CONDA_NAMES.get(n, n) for n in listed} == asked | {"python"}
+    asked = {canonicalize_name(wish.name) for wish in pack.wishes(ROOT)}
+    assert {pack.CONDA_NAMES.get(n, n) for n in listed} == asked | {"python"}
     assert "landlock" not in conda
 
 
@@ -184,7 +184,7 @@ def student_(bundle, tmp_path_factory) -> Iterator[Path]:
     """The zip unpacked on a machine of its own, set up there."""
     place = tmp_path_factory.mktemp("student")
     shutil.unpack_archive(bundle.with_suffix(".zip"), place)
-    root = place / build.IN_ZIP
+    root = place / pack.IN_ZIP
     machine.prepare(root)
     done = machine.shell(root, "make setup")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
