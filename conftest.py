@@ -4,7 +4,7 @@ import contextlib
 import resource
 import signal
 
-MOST_BYTES = 8 * 2**30
+MOST_BYTES = 14 * 2**30  # a thousand ranks are threads, with 8 MiB of stack each set aside
 
 # A shell that starts `make test` in the background has Ctrl-C ignored, and every process below it
 # inherits that: the tests that interrupt a program would wait for ever.

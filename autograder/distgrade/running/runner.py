@@ -141,12 +141,12 @@ class _Session:
 
     def _ready(self, place: int) -> End | None:
         """Sees to a kernel in which every cell above `place` ran; returns why there is none."""
-        while self.kernel is None or not self.kernel.alive:
+        while self._time(1.0) > 0:
+            if self.kernel is not None and self.kernel.alive:
+                return None
             self._close()
             if self.starts >= MAX_STARTS:
                 return End("died", text="the kernel was ended too often")
-            if self._time(1.0) <= 0:
-                return End("timeout")
             self.starts += 1
             self.kernel = self.new_kernel().__enter__()
             for above in sorted(p for p, end in self.ends.items() if p < place and end.ran):
@@ -155,7 +155,7 @@ class _Session:
                     self.ends[above] = end
                 if self.kernel is None or not self.kernel.alive:
                     break
-        return None
+        return End("timeout")  # of the notebook as a whole
 
     def _time(self, wanted_s: float) -> float:
         return min(wanted_s, self.deadline - time.monotonic())
