@@ -74,7 +74,7 @@ class Watched:
     def _thrown(self, error: Any) -> None:
         places = re.findall(r"https?://\S+", error.stack or "")
         if not places or not all("/static/lab/" in place for place in places):
-            self.wrong.append(error.stack or str(error))  # else JupyterLab's own code alone
+            self.wrong.append(str(error))  # else it is JupyterLab alone
 
     def _heard(self, message: Any) -> None:
         if message.type in ("error", "warning") and not SLOW.search(message.text):
