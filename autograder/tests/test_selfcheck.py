@@ -104,6 +104,7 @@ def test_the_number_of_objects_is_checked():
         check("lab03.rowlinear", ())
 
 
+@pytest.mark.slow
 def test_importing_distgrade_costs_no_torch():
     code = "import sys, distgrade; assert 'torch' not in sys.modules; distgrade.grade"
     subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ))

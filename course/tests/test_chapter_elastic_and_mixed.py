@@ -123,6 +123,7 @@ print(shard.weight.unique().tolist())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "ends"), [((2, 2), ["[1.0]", "[1.0]"]), ((2, 3), None)])
 def test_in_a_wrong_group_equal_shapes_are_overwritten_and_others_refused(tmp_path, rows, ends):
     command = [sys.executable, "-c", WRAP]

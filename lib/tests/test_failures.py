@@ -241,6 +241,7 @@ def test_ranks_that_communicate_for_ever_are_stopped():
     assert "never ends" in text
 
 
+@pytest.mark.slow
 def test_a_rank_inside_c_is_reported_as_such():
     def body(comm):
         time.sleep(2.5)

@@ -18,6 +18,7 @@ def test_one(number):
 """
 
 
+@pytest.mark.slow
 def test_a_group_stays_in_one_worker(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     for name in ("test_a", "test_b"):
