@@ -94,34 +94,46 @@ def jupyterlab(folder: Path, state: Path, settings: Path | None = None) -> Itera
 
     What it writes of its own goes to `state`. Without `settings` it has Jupyter's own.
     """
-    env = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")}
-    for kind in ("CONFIG", "DATA", "RUNTIME"):
-        env[f"JUPYTER_{kind}_DIR"] = str(state / kind.lower())
-    for kind in ("SETTINGS", "WORKSPACES"):
-        env[f"JUPYTERLAB_{kind}_DIR"] = str(state / kind.lower())
+    env = own_places(state)
     if settings:
         env["JUPYTER_CONFIG_PATH"] = str(settings)
     env["JUPYTER_PREFER_ENV_PATH"] = "1"
     program, *options = bootstrap_work.lab_command({"OPEN": "no"})
     command = [str(Path(sys.executable).with_name(program)), *options]
+    command += [f"--port={_free_port()}", "--expose-app-in-browser"]
+    with serving(command, state, env, folder) as note:
+        yield bootstrap_work.address(note)
+
+
+def own_places(state: Path, without: tuple[str, ...] = ("JUPYTER",)) -> dict[str, str]:
+    """Variables by which a server keeps its own things in `state`; `without` are left out."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(without)}
+    for kind in ("CONFIG", "DATA", "RUNTIME"):
+        env[f"JUPYTER_{kind}_DIR"] = str(state / kind.lower())
+    for kind in ("SETTINGS", "WORKSPACES"):
+        env[f"JUPYTERLAB_{kind}_DIR"] = str(state / kind.lower())
+    return env
+
+
+@contextlib.contextmanager
+def serving(
+    command: list[str], state: Path, env: dict[str, str], folder: Path | None = None
+) -> Iterator[Path]:
+    """A Jupyter server that answers, of `own_places`; the file in which it notes its address."""
     log = state / "server.log"
     state.mkdir(parents=True, exist_ok=True)
     with log.open("w") as out:
         server = subprocess.Popen(
-            [*command, f"--port={_free_port()}", "--expose-app-in-browser"],
-            cwd=folder,
-            env=env,
-            stdout=out,
-            stderr=subprocess.STDOUT,
+            command, cwd=folder, env=env, stdout=out, stderr=subprocess.STDOUT
         )
     note = state / "runtime" / f"jpserver-{server.pid}.json"
     try:
         end_s = time.monotonic() + LIMIT_S
         while not note.exists():
             assert server.poll() is None, log.read_text()
-            assert time.monotonic() < end_s, f"JupyterLab did not start:\n{log.read_text()}"
+            assert time.monotonic() < end_s, f"the server did not start:\n{log.read_text()}"
             time.sleep(0.1)
-        yield bootstrap_work.address(note)
+        yield note
     finally:
         server.terminate()
         server.wait(LIMIT_S)

@@ -3,23 +3,16 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
 import pytest
+from browser import CHROMIUM, LIMIT_S, chromium, own_places, serving
 
 from distgrade.learning import solution
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-QUIET = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update"),
-)
-LIMIT_S = 240  # for what takes seconds on a quiet machine
 LAB = "lab05-layer-partitioning"
 NOTEBOOK = f"{LAB}/{LAB}.ipynb"
 READY = """async () => {
@@ -71,44 +64,22 @@ def root(tmp_path):
 @pytest.fixture
 def server(root, tmp_path):
     """The server, started as Binder starts it: its address and token."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "DISTLAB"))}
+    env = own_places(tmp_path, without=("JUPYTER", "DISTLAB"))
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
-    for kind in ("CONFIG", "DATA", "RUNTIME"):
-        env[f"JUPYTER_{kind}_DIR"] = str(tmp_path / kind.lower())
-    for kind in ("SETTINGS", "WORKSPACES"):
-        env[f"JUPYTERLAB_{kind}_DIR"] = str(tmp_path / kind.lower())
     options = ["--ip=127.0.0.1", "--port=0", "--no-browser", "--allow-root"]
     options.append("--LabApp.expose_app_in_browser=True")
-    log = tmp_path / "server.log"
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [str(root / "start"), "jupyter", "notebook", *options],
-            env=env,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-    note = tmp_path / "runtime" / f"jpserver-{process.pid}.json"
-    try:
-        end_s = time.monotonic() + LIMIT_S
-        while not note.exists():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end_s, f"the server did not start:\n{log.read_text()}"
-            time.sleep(0.1)
+    command = [str(root / "start"), "jupyter", "notebook", *options]
+    with serving(command, tmp_path, env) as note:
         told = json.loads(note.read_text())
         yield told["url"], told["token"]
-    finally:
-        process.terminate()
-        process.wait(LIMIT_S)
 
 
 @pytest.fixture
 def page(server):
     """A page of a browser at the server's address; errors and requests elsewhere fail the test."""
-    sync_api = pytest.importorskip("playwright.sync_api")
     url, token = server
     wrong = []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+    with chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 1000})
         page.set_default_timeout(LIMIT_S * 1000)
         page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -117,7 +88,6 @@ def page(server):
         )
         page.goto(f"{url}?token={token}")
         yield page
-        browser.close()
     assert wrong == []
 
 

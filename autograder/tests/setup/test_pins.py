@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +15,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "course" / "bundle"))
+from pack import needed  # noqa: E402 - beside what is packed, no package
+
 OURS = {"distlab", "distgrade"}
 CONDA_NAMES = {"pytorch-cpu": "torch", "matplotlib-base": "matplotlib"}
 
@@ -61,23 +65,6 @@ def disagreements(
         if name in conda and Version(lock.get(name, "0")) not in SpecifierSet(f"=={conda[name]}.*"):
             found.append(f"{name}: environment.yml {conda[name]}, lock {lock.get(name)}")
     return found
-
-
-def needed(wishes: list[Requirement]) -> set[str]:
-    """All packages that the wishes lead to on this machine, themselves included."""
-    todo, done = list(wishes), set()
-    while todo:
-        wish = todo.pop()
-        key = (canonicalize_name(wish.name), frozenset(wish.extras))
-        if key in done:
-            continue
-        done.add(key)
-        for line in metadata.requires(wish.name) or ():
-            need = Requirement(line)
-            extras = wish.extras or {""}
-            if need.marker is None or any(need.marker.evaluate({"extra": e}) for e in extras):
-                todo.append(need)
-    return {name for name, _ in done}
 
 
 def test_the_lock_holds_nothing_but_exact_versions():
